@@ -1,0 +1,46 @@
+# The door to everything that one does with Ridgeline. Each target says what it does and may be repeated.
+# On a bare Debian 12 the packages that a target needs are installed first (as root or with sudo): tools/packages.sh.
+
+RIDGELINE := build/release/ridgeline
+JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
+export JOBS
+
+.DEFAULT_GOAL := build
+.PHONY: build demo test test-long lint lint-long install clean help
+
+build: ## build the release binary, build/release/ridgeline
+	@tools/packages.sh build
+	@tools/build.sh release ridgeline_cli
+	@echo "built: $(RIDGELINE)  (try '$(RIDGELINE) --help', or 'make demo')"
+
+demo: build ## make a ResNet-50 with separate BatchNormalization and optimize it on this machine
+	@tools/demo.sh $(RIDGELINE)
+
+test: ## every test, in a release and a sanitizer build, fuzzing and the install example; under 20 minutes on 2 cores
+	@tools/packages.sh build test
+	@tools/test.sh
+
+test-long: ## the longer sweeps: 20,000 random problems, the thread sanitizer, ten minutes of fuzzing
+	@tools/packages.sh build test
+	@tools/test.sh long
+
+lint: ## format, clang-tidy (newest changes first, within a time budget), order of includes, length of files
+	@tools/packages.sh build lint
+	@tools/lint.sh
+
+lint-long: ## the same, clang-tidy on every file
+	@tools/packages.sh build lint
+	@tools/lint.sh long
+
+install: ## build all and install below PREFIX (default /usr/local; DESTDIR is honoured)
+	@tools/packages.sh build
+	@tools/build.sh release ridgeline ridgeline_cli
+	@cmake --install build/release --prefix "$(PREFIX)" > build/install.log || (cat build/install.log; exit 1)
+	@echo "installed below $(PREFIX): bin/ridgeline, include/ridgeline, lib; find_package(Ridgeline) finds it"
+
+clean: ## remove everything that was built
+	rm -rf build
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20

@@ -1,0 +1,34 @@
+# Sourced by test.sh and lint.sh: named steps, each timed and counted, and the closing line. A step's output goes to a log
+# that is shown when it fails.
+passed=0
+failed=0
+failures=()
+
+note() { # note OK(0|1..) NAME SECONDS DETAIL
+  if [ "$1" -eq 0 ]; then
+    passed=$((passed + 1))
+    printf 'ok    %-34s %4d s  %s\n' "$2" "$3" "${4:-}"
+  else
+    failed=$((failed + 1))
+    failures+=("$2")
+    printf 'FAIL  %-34s %4d s  %s\n' "$2" "$3" "${4:-}"
+  fi
+}
+
+step() { # step NAME COMMAND...: one thing that passes or fails
+  local name=$1 log status start=$SECONDS
+  shift
+  log="build/logs/${name//[ \/]/-}.log"
+  mkdir -p build/logs
+  "$@" > "$log" 2>&1 < /dev/null
+  status=$?
+  note $status "$name" $((SECONDS - start)) "$(tail -1 "$log" | cut -c1-100)"
+  [ $status -eq 0 ] || tail -40 "$log"
+  return $status
+}
+
+finish() {
+  [ ${#failures[@]} -eq 0 ] || printf 'failed: %s\n' "${failures[@]}"
+  printf 'took %d s\n%d passed, %d failed\n' "$SECONDS" "$passed" "$failed"
+  [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
+}

@@ -1,0 +1,67 @@
+#!/bin/bash
+# All tests: tools/test.sh [long]. The last line is the count.
+# Order: what is quick and likely to fail comes first.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+source tools/count.sh
+long=${1:-}
+jobs=${JOBS:-$(nproc)}
+
+# ctest counts its own cases; its report holds the numbers.
+run_ctest() { # run_ctest PRESET [ctest options]
+  local preset=$1 start=$SECONDS log="build/logs/ctest-$1.log" report bad total skipped
+  shift
+  report="$PWD/build/logs/ctest-$preset.xml"
+  rm -f "$report"
+  mkdir -p build/logs
+  ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure --no-tests=error --timeout 300 --output-junit "$report" "$@" \
+    > "$log" 2>&1 < /dev/null
+  if [ ! -s "$report" ]; then
+    note 1 "tests ($preset)" $((SECONDS - start)) "no report"
+    tail -20 "$log"
+    return 1
+  fi
+  total=$(grep -c '<testcase ' "$report")
+  bad=$(grep -c '<testcase .*status="fail"' "$report")
+  skipped=$(grep -cE '<testcase .*status="(notrun|disabled)"' "$report")
+  passed=$((passed + total - bad - skipped))
+  failed=$((failed + bad))
+  printf '%-5s tests (%s)%*s %4d s  %d of %d passed, %d skipped\n' "$([ "$bad" -eq 0 ] && echo ok || echo FAIL)" "$preset" \
+    $((26 - ${#preset})) '' $((SECONDS - start)) $((total - bad - skipped)) "$total" "$skipped"
+  if [ "$bad" -gt 0 ]; then
+    failures+=("tests ($preset)")
+    grep -E -A 40 '\[  FAILED  \]|Failure$|ERROR: |runtime error' "$log" | head -200
+    sed -n '/The following tests FAILED/,$p' "$log"
+    return 1
+  fi
+}
+
+built() { # built PRESET [TARGET...]: a build that fails is one failure, its tests then do not run
+  step "build ($1)" tools/build.sh "$@"
+}
+
+echo "release build and its tests"
+if built release; then
+  run_ctest release
+  step "install and use" tools/check_install.sh
+  step "docs up to date" tools/check_docs.sh
+fi
+step "order of includes" python3 tools/check_includes.py
+
+echo "sanitizer build (address, undefined behaviour) and its tests"
+built debug && run_ctest debug
+
+if [ "$long" = long ]; then
+  echo "longer sweeps"
+  if [ -x build/release/ridgeline ]; then
+    step "20,000 random problems" build/release/ridgeline check --cases 20000
+    step "ONNX node suite" build/release/ridgeline suite /usr/share/libonnx-testdata/data/node
+  fi
+  # The thread sanitizer needs addresses where its shadow memory expects them.
+  built tsan && TSAN_OPTIONS=halt_on_error=1 run_ctest tsan -R "${TSAN_TESTS:-[Tt]hread|[Pp]lan|[Ss]ession}"
+  step "import fuzzing, 600 s" tools/fuzz.sh 600
+else
+  echo "fuzzing"
+  step "import fuzzing, 60 s" tools/fuzz.sh 60
+fi
+finish
