@@ -1,0 +1,114 @@
+// Kernel: one way to run an operator. Kernels compete: each says whether it can run a problem or why not, what it would cost,
+// and runs it. `supports` is pure; after yes, `run` cannot fail, allocate, log or synchronise.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/thread_pool.h"
+#include "ir/problem.h"
+#include "machine/ceilings.h"
+
+namespace ridgeline {
+
+enum class DeviceKind : uint8_t { kCpu, kCuda, kNpu };
+
+struct Support {
+  bool ok = true;
+  std::string reason;
+};
+inline Support yes() { return {}; }
+template <typename... Args>
+Support no(fmt::format_string<Args...> format, Args&&... args) { return {false, fmt::format(format, std::forward<Args>(args)...)}; }
+
+/// Blocking parameters; what each number means is the kernel's affair ("mc=112 kc=512").
+struct Tile {
+  std::array<int32_t, 6> size{};
+  bool operator==(const Tile&) const = default;
+};
+
+/// A kernel bound to a problem: everything its `run` reads.
+struct KernelCall {
+  const struct Kernel* kernel = nullptr;
+  Problem problem;
+  Tile tile;
+  std::shared_ptr<const void> state;  // from `prepare`
+  int64_t workspace_bytes = 0;
+  template <typename T> const T& state_as() const { return *static_cast<const T*>(state.get()); }
+};
+
+/// Addresses in the order of the problem's inputs and outputs. A constant for which the kernel has a packing arrives packed.
+struct Buffers {
+  void* const* inputs = nullptr;   // nullptr for an absent one
+  void* const* outputs = nullptr;
+  void* workspace = nullptr;       // 64-byte aligned
+};
+
+/// How a kernel wants a constant input stored. Equal `key`s are one copy in the ConstantStore.
+struct Packing {
+  std::string key;    // "": as it is, row-major; else names the format with its parameters, "panels k=768 n=768 nr=32"
+  int64_t bytes = 0;  // of the packed form
+};
+
+struct Kernel {
+  std::string_view name;  // "cpu.rms_rows"; contains "reference" if it is one
+  std::string_view op;    // the schema's name; "Elementwise" serves every elementwise operator and fused Program
+  DeviceKind device = DeviceKind::kCpu;
+
+  Support (*supports)(const Problem&) = nullptr;
+  /// Candidate tiles, best guess first; null: one tile of zeros.
+  std::vector<Tile> (*tiles)(const Problem&) = nullptr;
+  /// Predicted time_ns. Honest: losing by estimate is how a kernel leaves the field.
+  double (*estimate)(const Problem&, const Tile&, const Ceilings&) = nullptr;
+  int64_t (*workspace)(const Problem&, const Tile&) = nullptr;  // bytes; null: none
+  Packing (*packing)(const Problem&, const Tile&, int input) = nullptr;  // null: all constants as they are
+  void (*pack)(const Problem&, const Tile&, int input, const Tensor& source, void* packed) = nullptr;
+  std::shared_ptr<const void> (*prepare)(const Problem&, const Tile&) = nullptr;  // run state, computed once
+  void (*run)(const KernelCall&, const Buffers&, const ThreadPool&) = nullptr;
+  /// May output 0 share the buffer of this input (same bytes, each element read before it is written)? Null: never.
+  bool (*in_place)(const Problem&, int input) = nullptr;
+  /// Must the constant's content be at hand as it was (kernel reads it in `prepare`)? Those are small: axes, pads, scales.
+};
+
+/// Explicit lists, best first (src/kernels/registry.cpp); the reference of every schema stands last.
+std::span<const Kernel* const> kernels_of(std::string_view op, DeviceKind device = DeviceKind::kCpu);
+std::vector<const Kernel*> all_kernels(DeviceKind device = DeviceKind::kCpu);
+/// From outside the library (extend.h): asked before the built-in ones. The kernel must outlive its use.
+void register_kernel(const Kernel& kernel);
+
+struct Candidate {
+  const Kernel* kernel = nullptr;
+  Tile tile;
+  double estimate_ns = 0;
+  Support support;
+};
+struct Choice {
+  std::vector<Candidate> candidates;  // all, in list order
+  int chosen = -1;                    // the fastest by estimate among the supported; the reference only if nothing else can
+  std::string chosen_by;              // "model" or "only"
+  const Candidate& winner() const { return candidates[size_t(chosen)]; }
+};
+/// The dispatcher. `forced`: a kernel's name that must be taken (bench, tests); empty: best.
+Choice choose_kernel(const Problem& problem, const Ceilings& ceilings, std::string_view forced = {});
+
+/// Packs constants, computes state: a call ready to run on buffers (used by bench, check and typed calls; plans do it piecewise).
+KernelCall bind_kernel(const Problem& problem, const Candidate& candidate);
+
+/// The families' lists; each is defined in src/kernels/cpu/<family>/list.cpp.
+namespace cpu {
+std::span<const Kernel* const> elementwise_kernels();
+std::span<const Kernel* const> reduce_kernels();
+std::span<const Kernel* const> normalize_kernels();
+std::span<const Kernel* const> matmul_kernels();
+std::span<const Kernel* const> conv_kernels();
+std::span<const Kernel* const> pool_kernels();
+std::span<const Kernel* const> attention_kernels();
+std::span<const Kernel* const> movement_kernels();
+}  // namespace cpu
+
+}  // namespace ridgeline

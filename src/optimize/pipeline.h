@@ -1,0 +1,48 @@
+// The pipeline: every pass by name, in order, each timed, verified after, and switchable.
+#pragma once
+
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/graph.h"
+#include "optimize/decision.h"
+
+namespace ridgeline {
+
+enum class Stage : uint8_t { kUnfused, kEpilogues, kResiduals, kWholeGraph };
+inline constexpr int kStageCount = 4;
+std::string_view name(Stage stage);  // "unfused", "epilogues", "residuals", "whole graph"
+
+/// kExact: same bits. kReorders: other rounding within the derived tolerance. kLossy: another formula or precision; off unless named.
+enum class PassClass : uint8_t { kExact, kReorders, kLossy };
+std::string_view name(PassClass pass_class);
+
+struct Pass {
+  std::string_view name;
+  Stage stage;           // the first stage of the ladder that has it
+  PassClass pass_class;
+  std::string_view what;  // one line
+  void (*run)(Graph&, Decisions&);
+};
+
+/// In the order in which they run.
+std::span<const Pass> passes();
+const Pass* find_pass(std::string_view name);
+
+struct PipelineOptions {
+  Stage stage = Stage::kWholeGraph;  // passes of later stages are left out
+  std::set<std::string, std::less<>> disabled;
+  std::set<std::string, std::less<>> only;  // if not empty: these alone (and what every stage needs: constant folding)
+  std::set<std::string, std::less<>> undone_nodes;  // "pass/node": single rewrites that measured slower
+  bool none = false;     // no pass at all
+  int most_rewrites = -1;  // stop after so many applied rewrites (bisection); -1: no limit
+};
+
+struct PassTime { std::string_view pass; int64_t time_ns; };
+/// Runs the passes on `graph` in place. A pass that leaves the graph unsound is rolled back and reported as a decision.
+std::vector<PassTime> run_passes(Graph& graph, const PipelineOptions& options, Decisions& decisions);
+
+}  // namespace ridgeline

@@ -1,0 +1,131 @@
+// Plan: an immutable list of steps over one arena, made for one binding of shapes. Everything hard is decided here; the executor
+// is a loop over steps that allocates nothing.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ir/graph.h"
+#include "kernels/kernel.h"
+
+namespace ridgeline {
+
+/// Packed weights, keyed by constant and packing, shared by all plans of a model.
+class ConstantStore {
+ public:
+  struct Key {
+    uint64_t constant_id;
+    std::string packing;
+    auto operator<=>(const Key&) const = default;
+  };
+  Tensor find(const Key& key) const;
+  void put(const Key& key, Tensor tensor);
+  /// Packings of this constant that exist: a new plan prefers them.
+  std::vector<std::string> packings(uint64_t constant_id) const;
+  int64_t bytes() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<Key, Tensor> tensors_;
+};
+
+/// Where a tensor of the plan lives.
+struct Place {
+  enum class Kind : uint8_t { kNone, kArena, kInput, kOutput, kConstant };
+  Kind kind = Kind::kNone;
+  int index = -1;            // slot, graph input, graph output or constant
+  int64_t offset_bytes = 0;  // of a view within it
+};
+
+struct Slot {
+  int64_t offset_bytes = 0;  // in the arena
+  int64_t bytes = 0;
+  int first_step = 0, last_step = 0;  // live in [first, last]
+};
+
+struct Step {
+  enum class Kind : uint8_t { kKernel, kCopy, kBranch, kLoop, kBarrier };  // the last three are reserved
+  Kind kind = Kind::kKernel;
+  KernelCall call;             // kCopy: the "Copy" operator's kernel (a layout change)
+  std::vector<Place> inputs, outputs;
+  int workspace_slot = -1;
+  std::string name;                  // the node's
+  std::vector<std::string> origin;   // the imported nodes
+  Choice choice;                     // candidates and reasons
+  Cost cost;
+  double predicted_ns = 0;
+  double floor_ns = 0;
+  std::string bound;                 // compute, memory, launch, latency
+};
+
+struct PlanTensor {  // a graph input or output as the caller sees it: row-major
+  std::string name;
+  DType dtype = DType::kNone;
+  Extents shape;
+};
+
+struct Plan {
+  std::vector<Step> steps;
+  std::vector<Slot> slots;
+  int64_t arena_bytes = 0;
+  std::vector<Tensor> constants;  // as kernels read them, shared with the ConstantStore
+  std::vector<PlanTensor> inputs, outputs;
+  /// Graph outputs that no step writes: an input passed through, or a constant.
+  struct PassThrough { int output; Place from; };
+  std::vector<PassThrough> pass_through;
+  int threads = 1;
+
+  int64_t constant_bytes() const;
+  int64_t bytes_moved() const;    // over the steps, workspace and reorders included
+  int64_t peak_bytes() const;     // packed constants + arena + graph inputs and outputs
+  int kernel_count() const { return int(steps.size()); }
+  std::string text() const;       // golden-tested
+};
+
+struct PlanOptions {
+  int threads = 0;            // 0: what the container allows
+  Bindings bindings;          // symbols -> extents; open ones are 1
+  bool reference_only = false;  // every step on the reference kernel: the control
+  bool views = true;            // reshape, transpose, slice, split as strides, in-place, concat in place
+  std::map<std::string, std::string> forced;  // node name -> kernel name
+  const Ceilings* ceilings = nullptr;         // null: the machine's cached ones, else neutral ones
+};
+
+/// Lowers the graph for one binding. `consume` releases each constant's source tensor from `graph` once packed (weights never
+/// live twice); otherwise the graph stays whole.
+Plan make_plan(Graph& graph, const PlanOptions& options, ConstantStore& store, bool consume = false);
+
+/// Checks that live slots never overlap and every place is in bounds; returns the faults.
+std::vector<std::string> check_plan(const Plan& plan);
+
+/// Runs a plan. Owns the arena; one executor runs one plan at a time; two executors run in two threads.
+class Executor {
+ public:
+  explicit Executor(std::shared_ptr<const Plan> plan);
+  const Plan& plan() const { return *plan_; }
+  /// Buffers of the caller, row-major, in the plan's order of inputs and outputs; nothing is copied or allocated.
+  void run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs);
+  /// One time stamp a step: times[i] = ns of step i; wait[i] = ns idle at barriers in it. Sized by the caller.
+  struct StepTime { int64_t start_ns, end_ns, wait_ns; };
+  void run_profiled(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, std::vector<StepTime>& times);
+  /// Fills the arena with a signalling pattern: reads of what was never written show up as NaN.
+  void poison();
+  /// Copies of a step's outputs after a run, for the verifier (row-major).
+  void run_observed(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
+                    const std::function<void(int step, int output, const TensorView& value)>& observe);
+
+ private:
+  std::shared_ptr<const Plan> plan_;
+  std::shared_ptr<void> arena_;
+  std::vector<std::vector<void*>> step_inputs_, step_outputs_;
+  std::vector<void*> workspaces_;
+  std::vector<std::pair<void**, int>> input_fixups_, output_fixups_;  // pointers that change with the caller's buffers
+  ThreadPool pool_;
+  void bind(const std::vector<const void*>& inputs, const std::vector<void*>& outputs);
+};
+
+}  // namespace ridgeline
