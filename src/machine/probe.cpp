@@ -184,7 +184,7 @@ IsaLevel isa_level() {
   fail(ErrorCode::kUsage, "RIDGELINE_ISA is '{}'; it may be scalar, avx2, avx512 or native", text);
 }
 
-const Cpu& cpu() {
+const Cpu& this_cpu() {
   static const Cpu the_cpu = probe();
   return the_cpu;
 }

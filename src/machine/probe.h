@@ -33,10 +33,10 @@ struct Cpu {
 IsaLevel isa_level();
 
 /// Probed at the first call.
-const Cpu& cpu();
+const Cpu& this_cpu();
 
 /// Asks Linux for the AMX tile registers (arch_prctl), once per process. False: no AMX, or not granted.
-/// cpu().has("amx_tile") is true only after it was granted, so whoever asks `has` need not call this.
+/// this_cpu().has("amx_tile") is true only after it was granted, so whoever asks `has` need not call this.
 bool request_amx();
 
 }  // namespace ridgeline
