@@ -1,0 +1,86 @@
+// Programs over blocks of f32: the elementwise kernel's inner loop, and what contractions, norms and reductions call
+// for their epilogue. An instruction at a time over 256 elements, so that its dispatch costs nothing and its operands
+// stay in L1 (blocks of 1,024 were slower).
+//
+// A kernel with an epilogue does:
+//   supports:  if (p.has_epilogue()) if (std::string why = PreparedProgram::reject(*p.program); !why.empty()) return
+//   no("{}", why); prepare:   keep PreparedProgram(*p.program) in the state. run:       apply_epilogue(program, c, ldc,
+//   rows, cols, operands) on each finished tile of the accumulator.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ir/program.h"
+
+namespace ridgeline::cpu {
+
+/// One operand of a block: `data` is the element that goes with the block's first, in the dtype the program gives its
+/// input or output (f32, f16, bf16, bool, integers that the program only casts); `stride` in elements from one to the
+/// next: 0 is one value for all, 1 is contiguous, anything else is gathered.
+struct BlockInput {
+  const void* data = nullptr;
+  int64_t stride = 1;
+};
+struct BlockOutput {
+  void* data = nullptr;
+  int64_t stride = 1;
+  bool stream = false;  // non-temporal stores (contiguous outputs only): for what will not be read from the cache again
+};
+/// The same for a tile of rows x cols.
+struct TileInput {
+  const void* data = nullptr;
+  int64_t row_stride = 0, col_stride = 1;
+};
+
+/// A Program that works in f32: registers are assigned, operands resolved. Immutable; shared by threads.
+class PreparedProgram {
+ public:
+  static constexpr int kBlock = 256;
+
+  /// Why this program cannot run in f32 (64-bit floats, integer arithmetic); empty if it can. bool results and
+  /// comparisons are fine, f16 and bf16 steps are rounded as the program says.
+  static std::string reject(const Program& program);
+  explicit PreparedProgram(const Program& program);  // asserts that reject() is empty
+
+  int inputs() const { return int(inputs_.size()); }
+  int outputs() const { return int(outputs_.size()); }
+
+  // For program_block.cpp.
+  struct Step {
+    int16_t op;                           // a ScalarOp, or one of the private codes that follow it
+    int16_t dst, a = -1, b = -1, c = -1;  // operand slots
+  };
+  struct Value {
+    int16_t slot;
+    DType dtype;
+  };
+  const std::vector<Value>& input_values() const { return inputs_; }
+  const std::vector<Value>& output_values() const { return outputs_; }
+  const std::vector<Step>& steps() const { return steps_; }
+  const std::vector<float>& constants() const { return constants_; }  // slots follow the inputs'
+  int slots() const { return slots_; }
+  /// Which compiled loop computes a program of one or two inputs, if it is one of those (0: none).
+  int functor() const { return functor_; }
+  const float* functor_constants() const { return functor_constants_; }
+
+ private:
+  std::vector<Value> inputs_, outputs_;
+  std::vector<Step> steps_;
+  std::vector<float> constants_;
+  int slots_ = 0, functor_ = 0;
+  float functor_constants_[4] = {};
+};
+
+/// outputs = program(inputs) over n elements, any n. An output may be the same memory as an input with the same stride.
+void run_block(const PreparedProgram& program, int64_t n, const BlockInput* inputs, const BlockOutput* outputs);
+
+/// row = program(row, operands...) in place: input 0 is the accumulator, f32 whatever the program calls it; `operands`
+/// are inputs 1 and up. The program has one output; it is left in f32, rounded to the output's dtype.
+void apply_epilogue(const PreparedProgram& program, float* row, int64_t n, const BlockInput* operands);
+/// The same over a tile whose rows are ldc floats apart: one call a tile costs one dispatch.
+void apply_epilogue(const PreparedProgram& program, float* c, int64_t ldc, int64_t rows, int64_t cols,
+                    const TileInput* operands);
+
+}  // namespace ridgeline::cpu
