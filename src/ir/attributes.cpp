@@ -73,7 +73,7 @@ std::vector<double> Attributes::numbers(std::string_view name, std::vector<doubl
   wrong_type(name, "a list of numbers");
 }
 
-std::string text(const AttributeValue& value) {
+std::string attribute_text(const AttributeValue& value) {
   struct Visitor {
     std::string operator()(int64_t i) const { return fmt::format("{}", i); }
     std::string operator()(double f) const { return fmt::format("{:.9g}", f); }
@@ -89,7 +89,7 @@ std::string text(const AttributeValue& value) {
 
 std::string Attributes::text() const {
   std::string out;
-  for (const auto& [key, value] : items_) out += (out.empty() ? "" : " ") + key + "=" + ridgeline::text(value);
+  for (const auto& [key, value] : items_) out += (out.empty() ? "" : " ") + key + "=" + attribute_text(value);
   return out;
 }
 

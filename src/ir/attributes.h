@@ -42,6 +42,6 @@ class Attributes {
   std::vector<std::pair<std::string, AttributeValue>> items_;  // sorted by name
 };
 
-std::string text(const AttributeValue& value);
+std::string attribute_text(const AttributeValue& value);
 
 }  // namespace ridgeline
