@@ -1,4 +1,4 @@
-// The catalogue: every operator, by name. To add one: declare its schema in its family's file, list it here and in
+// The catalogue: every operator. To add one, declare its schema in its family's file, then list it here and in
 // catalogue.cpp.
 #pragma once
 
@@ -8,7 +8,104 @@
 
 namespace ridgeline {
 
-/// Every schema, grouped by family.
+/// Every schema, grouped by family; the fused-program operator "Elementwise" first.
 std::span<const OpSchema* const> catalogue();
+
+/// The first schema of that name in any domain, the standard's first; nullptr if there is none. For command lines.
+const OpSchema* find_op_in_any_domain(std::string_view name);
+
+// ---- elementwise
+extern constinit const OpSchema kAbs;
+extern constinit const OpSchema kAcos;
+extern constinit const OpSchema kAcosh;
+extern constinit const OpSchema kAdd;
+extern constinit const OpSchema kAnd;
+extern constinit const OpSchema kAsin;
+extern constinit const OpSchema kAsinh;
+extern constinit const OpSchema kAtan;
+extern constinit const OpSchema kAtanh;
+extern constinit const OpSchema kBitShift;
+extern constinit const OpSchema kBitwiseAnd;
+extern constinit const OpSchema kBitwiseNot;
+extern constinit const OpSchema kBitwiseOr;
+extern constinit const OpSchema kBitwiseXor;
+extern constinit const OpSchema kCast;
+extern constinit const OpSchema kCeil;
+extern constinit const OpSchema kCelu;
+extern constinit const OpSchema kClip;
+extern constinit const OpSchema kCos;
+extern constinit const OpSchema kCosh;
+extern constinit const OpSchema kDiv;
+extern constinit const OpSchema kElu;
+extern constinit const OpSchema kEqual;
+extern constinit const OpSchema kErf;
+extern constinit const OpSchema kExp;
+extern constinit const OpSchema kFloor;
+extern constinit const OpSchema kGelu;
+extern constinit const OpSchema kGreater;
+extern constinit const OpSchema kGreaterOrEqual;
+extern constinit const OpSchema kHardSigmoid;
+extern constinit const OpSchema kHardSwish;
+extern constinit const OpSchema kIsInf;
+extern constinit const OpSchema kIsNaN;
+extern constinit const OpSchema kLeakyRelu;
+extern constinit const OpSchema kLess;
+extern constinit const OpSchema kLessOrEqual;
+extern constinit const OpSchema kLog;
+extern constinit const OpSchema kMax;
+extern constinit const OpSchema kMean;
+extern constinit const OpSchema kMin;
+extern constinit const OpSchema kMish;
+extern constinit const OpSchema kMod;
+extern constinit const OpSchema kMul;
+extern constinit const OpSchema kNeg;
+extern constinit const OpSchema kNot;
+extern constinit const OpSchema kOr;
+extern constinit const OpSchema kPRelu;
+extern constinit const OpSchema kPow;
+extern constinit const OpSchema kQuickGelu;
+extern constinit const OpSchema kReciprocal;
+extern constinit const OpSchema kRelu;
+extern constinit const OpSchema kRound;
+extern constinit const OpSchema kSelu;
+extern constinit const OpSchema kShrink;
+extern constinit const OpSchema kSiLU;
+extern constinit const OpSchema kSigmoid;
+extern constinit const OpSchema kSign;
+extern constinit const OpSchema kSin;
+extern constinit const OpSchema kSinh;
+extern constinit const OpSchema kSoftplus;
+extern constinit const OpSchema kSoftsign;
+extern constinit const OpSchema kSqrt;
+extern constinit const OpSchema kSub;
+extern constinit const OpSchema kSum;
+extern constinit const OpSchema kSwish;
+extern constinit const OpSchema kTan;
+extern constinit const OpSchema kTanh;
+extern constinit const OpSchema kThresholdedRelu;
+extern constinit const OpSchema kWhere;
+extern constinit const OpSchema kXor;
+
+// ---- movement
+
+// ---- control
+
+// ---- reduce
+
+// ---- normalize
+
+// ---- matmul
+
+// ---- conv
+
+// ---- pool
+
+// ---- attention
+
+// ---- quantize
+
+// ---- recurrent
+
+// ---- loss
 
 }  // namespace ridgeline
