@@ -44,4 +44,10 @@ class Attributes {
 
 std::string attribute_text(const AttributeValue& value);
 
+struct OpSchema;
+/// An attribute with the schema's default; 0 or "" if the schema has none.
+int64_t schema_integer(const OpSchema& op, const Attributes& attributes, std::string_view attribute);
+double schema_number(const OpSchema& op, const Attributes& attributes, std::string_view attribute);
+std::string schema_string(const OpSchema& op, const Attributes& attributes, std::string_view attribute);
+
 }  // namespace ridgeline
