@@ -1,0 +1,147 @@
+#include "kernels/cpu/matmul/blocking.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "kernels/cpu/matmul/image.h"
+#include "kernels/cpu/matmul/micro.h"
+
+namespace ridgeline::cpu {
+namespace {
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+int64_t l2_bytes() {
+  static const int64_t bytes = [] {
+    const long value = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return std::clamp<int64_t>(value > 0 ? value : 1 << 20, 256 << 10, 2 << 20);
+  }();
+  return bytes;
+}
+
+// Rows a multiple of 4 KiB apart share the sets of the first cache: 14 rows of a tile do not fit its 12 (or 8) ways.
+bool bad_stride(int64_t floats) { return floats != 0 && floats * 4 % 4096 == 0; }
+
+bool choose_image_source(Blocking& blocking) {
+  const Im2col& image = *blocking.problem.a.image;
+  if (is_plain_matrix(image)) {
+    blocking.problem.a.row_stride = image.pixel_stride;
+    blocking.problem.a.k_stride = 1;
+    blocking.problem.a.image = nullptr;
+    return false;
+  }
+  const int64_t tile_rows = micro_kernels().max_rows;
+  const int64_t tile =
+      ceil_div(image.out_w, ceil_div(image.out_w, tile_rows));  // a tile does not cross a row of the output
+  const bool poor_tiles = 8 * tile < 7 * tile_rows && blocking.problem.n >= 128;  // then a copy of every tap costs less
+  const bool pads = needs_padding(image);
+  const int64_t taps = image.kernel_h * image.kernel_w;
+  if (taps == 1 || poor_tiles || taps > kMaxSegments) {
+    blocking.a = SourceA::kGathered;
+    return true;
+  }
+  blocking.a = pads || bad_stride(image.stride_w * image.pixel_stride) ? SourceA::kPaddedImage : SourceA::kImage;
+  blocking.pixel_pitch = image.pixel_stride;
+  blocking.row_pitch = image.row_stride;
+  if (blocking.a == SourceA::kPaddedImage) {
+    blocking.pixel_pitch = bad_stride(image.stride_w * image.channels) ? image.channels + 16 : image.channels;
+    blocking.row_pitch = padded_width(image) * blocking.pixel_pitch;
+  }
+  const bool rows_merge = image.dilation_w == 1 && blocking.pixel_pitch == image.channels;
+  blocking.segments = rows_merge ? image.kernel_h : taps;
+  blocking.segment_length = rows_merge ? image.kernel_w * image.channels : image.channels;
+  blocking.unit_rows = image.out_w;
+  return true;
+}
+
+void choose_source_b(Blocking& blocking) {
+  const Gemm& p = blocking.problem;
+  if (p.b.packed) return;
+  // A short product reads B too seldom for packing to pay, if its rows are contiguous.
+  const int64_t tile_rows = micro_kernels().max_rows;
+  const bool short_panel = p.k <= 128 && !bad_stride(p.b.stride_k);
+  const bool in_place =
+      p.b.stride_n == 1 && (p.m <= tile_rows || (p.m <= 2 * tile_rows && !bad_stride(p.b.stride_k)) || short_panel);
+  blocking.b = in_place ? SourceB::kInPlace : SourceB::kPackedPerCall;
+}
+
+// Every thread gets the same number of parts; among the ways to cut, the one with the least work for the slowest
+// thread, then the least traffic.
+void split(Blocking& blocking, int threads) {
+  const Gemm& p = blocking.problem;
+  const int64_t panels = ceil_div(p.n, panel_width());
+  const double flops = 2.0 * double(p.m) * double(p.n) * double(std::max<int64_t>(p.k, 1)) * double(blocking.batches);
+  // A region costs about a microsecond: under some 100 kFLOP a thread it does not pay.
+  threads = int(std::clamp<double>(flops / 1e5, 1, threads));
+  blocking.threads = threads;
+  int64_t parts = threads / std::gcd(int64_t(threads), blocking.batches);
+  if (blocking.batches >= 4 * threads) parts = 1;
+  double best = 0;
+  for (int64_t rows = 1; rows <= parts; ++rows) {
+    const int64_t cols = parts / rows;
+    if (rows > std::max<int64_t>(blocking.units, 1) || cols > std::max<int64_t>(panels, 1)) continue;
+    const double work = double(ceil_div(blocking.units, rows) * blocking.unit_rows) * double(ceil_div(panels, cols));
+    const double gather = p.a.image ? 2 : 1;
+    const double traffic = gather * double(p.m) * double(cols) + double(p.n) * double(rows);
+    const double cost = work * (1 + 1e-2 * traffic / (double(p.m) + double(p.n)));
+    if (best != 0 && cost >= best) continue;
+    best = cost;
+    blocking.parts_rows = rows;
+    blocking.parts_cols = cols;
+  }
+  blocking.tasks = blocking.batches * blocking.parts_rows * blocking.parts_cols;
+  blocking.threads = int(std::min<int64_t>(threads, std::max<int64_t>(blocking.tasks, 1)));
+}
+
+}  // namespace
+
+Blocking make_blocking(const Gemm& problem, int threads) {
+  Blocking blocking;
+  blocking.problem = problem;
+  const Gemm& p = blocking.problem;
+  for (int axis = 0; axis < p.batch_axes; ++axis) blocking.batches *= p.batch[size_t(axis)].extent;
+  blocking.unit_rows = 1;
+  const bool image = problem.a.image && choose_image_source(blocking);
+  if (!image && (p.a.k_stride != 1 || (bad_stride(p.a.row_stride) && p.m > 4 && p.n > 4 * panel_width())))
+    blocking.a = SourceA::kPacked;
+  choose_source_b(blocking);
+  blocking.units = blocking.unit_rows > 0 ? p.m / blocking.unit_rows : 0;
+  split(blocking, threads);
+
+  const int64_t width = panel_width(), budget = l2_bytes() / 2 / 4;  // floats of A that stay in the second cache
+  // Long blocks of k: C is seldom read again. 1024 floats: see the figures in gemm.cpp.
+  const bool whole_k = blocking.a == SourceA::kImage || blocking.a == SourceA::kPaddedImage || p.k <= 1536;
+  blocking.block_k = whole_k ? p.k : round_up(ceil_div(p.k, ceil_div(p.k, 1024)), 16);
+  const int64_t part_units = ceil_div(std::max<int64_t>(blocking.units, 1), blocking.parts_rows);
+  int64_t unit_floats = blocking.block_k * blocking.unit_rows;
+  if (blocking.a == SourceA::kImage) unit_floats = p.a.image->stride_h * p.a.image->row_stride;
+  if (blocking.a == SourceA::kPaddedImage) unit_floats = p.a.image->stride_h * blocking.row_pitch;
+  const int64_t most = std::clamp<int64_t>(budget / std::max<int64_t>(unit_floats, 1), ceil_div(56, blocking.unit_rows),
+                                           ceil_div(768, blocking.unit_rows));
+  blocking.block_units = ceil_div(part_units, ceil_div(part_units, most));
+
+  const int64_t part_panels = std::max<int64_t>(1, ceil_div(ceil_div(p.n, width), blocking.parts_cols));
+  blocking.block_panels = part_panels;
+  if (blocking.b == SourceB::kPackedPerCall)
+    blocking.block_panels =
+        std::clamp<int64_t>(budget / std::max<int64_t>(blocking.block_k * width, 1), 1, part_panels);
+  if (p.epilogue.hook)  // a finished block of C is to stay in the second cache until the hook has seen it
+    blocking.block_panels = std::min(blocking.block_panels, std::max<int64_t>(1, 256 / width));
+
+  if (blocking.a == SourceA::kPacked || blocking.a == SourceA::kGathered) {
+    blocking.a_pitch = round_up(blocking.block_k, 16) + 16;
+    blocking.a_floats = blocking.block_units * blocking.a_pitch;
+  }
+  if (blocking.a == SourceA::kPaddedImage)
+    blocking.a_floats = padded_rows(*p.a.image, blocking.block_units) * blocking.row_pitch;
+  if (blocking.b == SourceB::kPackedPerCall) blocking.b_floats = blocking.block_panels * width * blocking.block_k;
+  // 64-byte lines, and threads apart by an odd number of lines.
+  if (blocking.a_floats) blocking.a_floats = round_up(blocking.a_floats, 16) + 16;
+  if (blocking.b_floats) blocking.b_floats = round_up(blocking.b_floats, 16) + 32;
+  return blocking;
+}
+
+}  // namespace ridgeline::cpu

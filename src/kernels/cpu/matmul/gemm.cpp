@@ -1,0 +1,261 @@
+// The driver: cuts a product by its Blocking, brings blocks of A and B into the form that the tiles want, and runs the
+// tiles.
+#include "kernels/cpu/matmul/gemm.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "kernels/cpu/matmul/blocking.h"
+#include "kernels/cpu/matmul/image.h"
+#include "kernels/cpu/matmul/micro.h"
+#include "kernels/cpu/matmul/pack.h"
+
+namespace ridgeline::cpu {
+namespace {
+
+struct Range {
+  int64_t begin, end;
+  int64_t size() const { return end - begin; }
+};
+
+// Part `index` of `parts` nearly equal ones.
+Range part(int64_t count, int64_t parts, int64_t index) { return {count * index / parts, count * (index + 1) / parts}; }
+
+// A block of A as the tiles see it: groups of rows; no tile crosses a group's end. One group, but for images.
+struct BlockA {
+  const float* data;
+  int64_t row_stride, group_stride, group_rows;
+  const int64_t* offsets;
+  int64_t segments, length;
+};
+
+// A block of B: panel p at data + p * panel_stride.
+struct BlockB {
+  const float* data;
+  int64_t row_stride, panel_stride;
+};
+
+constexpr int64_t kNoOffset = 0;
+
+// One thread's work.
+class Worker {
+ public:
+  Worker(const Blocking& blocking, float* workspace, int thread)
+      : blocking_(blocking),
+        p_(blocking.problem),
+        kernels_(micro_kernels()),
+        width_(2 * kernels_.lanes),
+        thread_(thread) {
+    if (workspace) {
+      a_copy_ = workspace + thread * blocking.thread_floats();
+      b_copy_ = a_copy_ + blocking.a_floats;
+    }
+    if (blocking.a == SourceA::kImage || blocking.a == SourceA::kPaddedImage) {
+      segment_offsets(*p_.a.image, blocking.segments, blocking.pixel_pitch, blocking.row_pitch, offsets_);
+    }
+  }
+
+  void run(int64_t task) {
+    const int64_t cells = blocking_.parts_rows * blocking_.parts_cols, cell = task % cells;
+    select_matrix(task / cells);
+    const Range units = part(blocking_.units, blocking_.parts_rows, cell / blocking_.parts_cols);
+    const int64_t all_panels = (p_.n + width_ - 1) / width_;
+    const Range panels = part(all_panels, blocking_.parts_cols, cell % blocking_.parts_cols);
+    if (units.size() == 0 || panels.size() == 0) return;
+    if (blocking_.b == SourceB::kPackedPerCall) return run_packing_b(units, panels);
+    for (Range block{units.begin, 0}; block.begin < units.end; block.begin = block.end) {
+      block.end = block_end(block.begin, units.end);
+      for_k([&](Range k) {
+        const BlockA a = block_a(block, k);
+        const BlockB b = blocking_.b == SourceB::kPanels ? BlockB{b_ + k.begin * width_, width_, p_.k * width_}
+                                                         : BlockB{b_ + k.begin * p_.b.stride_k, p_.b.stride_k, width_};
+        for (int64_t first = panels.begin; first < panels.end; first += blocking_.block_panels)
+          run_tiles(a, b, block, k, {first, std::min(panels.end, first + blocking_.block_panels)});
+      });
+    }
+  }
+
+ private:
+  // B is packed block by block, each read by all rows: k blocks outside the rows.
+  void run_packing_b(Range units, Range panels) {
+    for (Range some{panels.begin, 0}; some.begin < panels.end; some.begin = some.end) {
+      some.end = std::min(panels.end, some.begin + blocking_.block_panels);
+      for_k([&](Range k) {
+        const int64_t panel_floats = k.size() * width_;
+        for (int64_t panel = some.begin; panel < some.end; ++panel) {
+          const int64_t col = panel * width_;
+          pack_panel(b_ + k.begin * p_.b.stride_k + col * p_.b.stride_n, p_.b.stride_k, p_.b.stride_n, k.size(),
+                     std::min<int64_t>(width_, p_.n - col), b_copy_ + (panel - some.begin) * panel_floats, 1.0f);
+        }
+        const BlockB b{b_copy_ - some.begin * panel_floats, width_, panel_floats};
+        for (Range block{units.begin, 0}; block.begin < units.end; block.begin = block.end) {
+          block.end = block_end(block.begin, units.end);
+          run_tiles(block_a(block, k), b, block, k, some);
+        }
+      });
+    }
+  }
+
+  template <typename Body>
+  void for_k(const Body& body) {
+    int64_t k = 0;
+    do {  // once if k is 0: the sum is 0 and the epilogue follows
+      const int64_t end = std::min(p_.k, k + blocking_.block_k);
+      body(Range{k, end});
+      k = end;
+    } while (k < p_.k);
+  }
+
+  int64_t block_end(int64_t begin, int64_t end) const {
+    end = std::min(end, begin + blocking_.block_units);
+    if (blocking_.a != SourceA::kImage && blocking_.a != SourceA::kPaddedImage) return end;
+    return std::min(end, (begin / p_.a.image->out_h + 1) * p_.a.image->out_h);  // stays in one image
+  }
+
+  void select_matrix(int64_t batch) {
+    batch_ = batch;
+    a_ = p_.a.data;
+    b_ = p_.b.packed ? p_.b.packed : p_.b.data;
+    c_ = p_.c;
+    bias_ = p_.epilogue.bias;
+    residual_ = p_.epilogue.residual;
+    for (int axis = p_.batch_axes; axis-- > 0;) {
+      const BatchAxis& step = p_.batch[size_t(axis)];
+      const int64_t index = batch % step.extent;
+      batch /= step.extent;
+      a_ += index * step.a;
+      b_ += index * step.b;
+      c_ += index * step.c;
+      if (bias_) bias_ += index * step.bias;
+      if (residual_) residual_ += index * step.residual;
+    }
+  }
+
+  BlockA block_a(Range units, Range k) {
+    const MatrixA& a = p_.a;
+    const int64_t pitch = blocking_.a_pitch;
+    switch (blocking_.a) {
+      case SourceA::kInPlace:
+        return {a_ + units.begin * a.row_stride + k.begin, a.row_stride, 0, units.size(), &kNoOffset, 1, k.size()};
+      case SourceA::kPacked:
+        pack_rows(a_ + units.begin * a.row_stride + k.begin * a.k_stride, a.row_stride, a.k_stride, units.size(),
+                  k.size(), a_copy_, pitch);
+        return {a_copy_, pitch, 0, units.size(), &kNoOffset, 1, k.size()};
+      case SourceA::kGathered:
+        gather_rows(*a.image, a_, units.begin, units.size(), k.begin, k.size(), a_copy_, pitch);
+        return {a_copy_, pitch, 0, units.size(), &kNoOffset, 1, k.size()};
+      case SourceA::kImage:
+      case SourceA::kPaddedImage:
+        break;
+    }
+    const Im2col& image = *a.image;
+    const float* image_data = a_ + units.begin / image.out_h * image.image_stride;
+    const int64_t y = units.begin % image.out_h;
+    const float* first = image_data + y * image.stride_h * image.row_stride;
+    if (blocking_.a == SourceA::kPaddedImage) {
+      copy_padded(image, image_data, y, units.size(), blocking_.pixel_pitch, a_copy_);
+      first = a_copy_;
+    }
+    return {first,
+            image.stride_w * blocking_.pixel_pitch,
+            image.stride_h * blocking_.row_pitch,
+            image.out_w,
+            offsets_,
+            blocking_.segments,
+            blocking_.segment_length};
+  }
+
+  // The rows of `units`, the columns of `panels`, over one block of k.
+  void run_tiles(const BlockA& a, const BlockB& b, Range units, Range k, Range panels) {
+    const bool first = k.begin == 0, last = k.end == p_.k;
+    const Range rows{units.begin * blocking_.unit_rows, units.end * blocking_.unit_rows};
+    const GemmEpilogue& end = p_.epilogue;
+    MicroTile tile{};
+    tile.a_row = a.row_stride;
+    tile.offsets = a.offsets;
+    tile.segments = a.segments;
+    tile.length = a.length;
+    tile.b_row = b.row_stride;
+    tile.b_panel = b.panel_stride;
+    tile.c_row = p_.ldc;
+    tile.low = end.low;
+    tile.high = end.high;
+    tile.clamp = last && (end.low > -std::numeric_limits<float>::infinity() ||
+                          end.high < std::numeric_limits<float>::infinity());
+    // The residual is where the sum starts, so that it may be C itself; later blocks go on from C.
+    const float* add = first ? residual_ : c_;
+    tile.add_row = first ? end.residual_stride : p_.ldc;
+
+    const int64_t groups = rows.size() / a.group_rows;
+    const int64_t tiles = (a.group_rows + kernels_.max_rows - 1) / kernels_.max_rows;
+    const bool wide = rows.size() <= kernels_.max_rows_wide && groups == 1;
+    for (int64_t panel = panels.begin; panel < panels.end;) {
+      const int64_t col = panel * width_, cols = std::min<int64_t>(width_, p_.n - col);
+      const bool pair = wide && panel + 1 < panels.end && col + 2 * width_ <= p_.n;
+      const int vectors = cols > kernels_.lanes ? 2 : 1;
+      const bool masked = cols != vectors * kernels_.lanes;
+      tile.b = b.data + panel * b.panel_stride;
+      tile.cols = int(cols);
+      tile.bias = last && bias_ ? bias_ + col : nullptr;
+      int64_t row = rows.begin;
+      for (int64_t group = 0; group < groups; ++group) {
+        tile.a = a.data + group * a.group_stride;
+        for (int64_t t = 0; t < tiles;
+             ++t) {  // nearly equal tiles: 128 rows are 10 of 12 or 13, not 9 of 14 and one of 2
+          const int64_t size = part(a.group_rows, tiles, t).size();
+          tile.c = c_ + row * p_.ldc + col;
+          tile.add = add ? add + row * tile.add_row + col : nullptr;
+          (pair ? kernels_.wide[size] : kernels_.tile[size][vectors][masked])(tile);
+          tile.a += size * a.row_stride;
+          row += size;
+        }
+      }
+      panel += pair ? 2 : 1;
+    }
+    if (!last || !end.hook) return;
+    const int64_t col = panels.begin * width_, col_end = std::min(p_.n, panels.end * width_);
+    end.hook(end.context,
+             {c_ + rows.begin * p_.ldc + col, p_.ldc, batch_, rows.begin, col, rows.size(), col_end - col, thread_});
+  }
+
+  const Blocking& blocking_;
+  const Gemm& p_;
+  const MicroKernels& kernels_;
+  const int64_t width_;
+  const int thread_;
+  float* a_copy_ = nullptr;
+  float* b_copy_ = nullptr;
+  int64_t batch_ = 0;
+  const float *a_ = nullptr, *b_ = nullptr, *bias_ = nullptr, *residual_ = nullptr;
+  float* c_ = nullptr;
+  int64_t offsets_[kMaxSegments];
+};
+
+}  // namespace
+
+int64_t gemm_workspace_bytes(const Gemm& problem, int threads) {
+  const Blocking blocking = make_blocking(problem, threads);
+  return blocking.threads * blocking.thread_floats() * int64_t(sizeof(float));
+}
+
+void gemm(const Gemm& problem, void* workspace, const ThreadPool& pool) {
+  if (problem.m == 0 || problem.n == 0) return;
+  const Blocking blocking = make_blocking(problem, pool.threads());
+  if (blocking.tasks == 0) return;
+  assert(workspace || blocking.thread_floats() == 0);
+  const struct {
+    const Blocking& blocking;
+    float* workspace;
+  } shared{blocking, static_cast<float*>(workspace)};
+  const auto body = [&shared](int64_t begin, int64_t end, int) {
+    for (int64_t thread = begin; thread < end; ++thread) {
+      Worker worker(shared.blocking, shared.workspace, int(thread));
+      const Range tasks = part(shared.blocking.tasks, shared.blocking.threads, thread);
+      for (int64_t task = tasks.begin; task < tasks.end; ++task) worker.run(task);
+    }
+  };
+  if (blocking.threads == 1) return body(0, 1, 0);
+  pool.run(blocking.threads, 1, body);
+}
+
+}  // namespace ridgeline::cpu

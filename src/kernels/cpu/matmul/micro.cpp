@@ -1,0 +1,139 @@
+#include "kernels/cpu/matmul/micro.h"
+
+#include "kernels/cpu/simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/matmul/micro.cpp"
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace ridgeline::cpu {
+namespace {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Rows of a tile. AVX-512: 14 rows x 2 vectors = 28 sums, 2 of B, 1 broadcast of 32 registers; AVX2: 6 x 2 of 16.
+#if HWY_TARGET == HWY_AVX3
+constexpr int kRows = 14, kRowsWide = 6;
+#elif HWY_TARGET == HWY_AVX2
+constexpr int kRows = 6, kRowsWide = 3;
+#else
+constexpr int kRows = 4, kRowsWide = 2;
+#endif
+
+// How far ahead of its use B is fetched, in floats. Nothing to 2 points over 0; 256 and 512 measure alike.
+constexpr int kAhead = 256;
+
+using D = hn::ScalableTag<float>;
+using V = hn::Vec<D>;
+
+// kPanels: how many panels side by side; each has NB / kPanels vectors.
+template <int MR, int NB, int kPanels, bool kMasked>
+void Tile(const MicroTile& tile) {
+  const D d;
+  constexpr int N = int(hn::MaxLanes(d)), kPerPanel = NB / kPanels;
+  V acc[MR][NB];
+#pragma GCC unroll 16
+  for (int r = 0; r < MR; ++r) {
+#pragma GCC unroll 4
+    for (int j = 0; j < NB; ++j) {
+      acc[r][j] = hn::Zero(d);
+      hwy::Prefetch(tile.c + r * tile.c_row + j * N);
+    }
+  }
+  const int64_t a_row = tile.a_row;
+  const float* HWY_RESTRICT b = tile.b;
+  const auto mask = hn::FirstN(d, size_t(kMasked ? tile.cols - (NB - 1) * N : 0));
+  for (int64_t s = 0; s < tile.segments; ++s) {
+    const float* HWY_RESTRICT a0 = tile.a + tile.offsets[s];
+    const float* HWY_RESTRICT a5 = a0 + 5 * a_row;
+    const float* HWY_RESTRICT a10 = a0 + 10 * a_row;
+#pragma GCC unroll 4
+    for (int64_t t = 0; t < tile.length; ++t) {
+      V w[NB];
+#pragma GCC unroll 4
+      for (int j = 0; j < NB; ++j) {
+        const float* p = b + (j / kPerPanel) * tile.b_panel + (j % kPerPanel) * N;
+        w[j] = kMasked && j == NB - 1 ? hn::MaskedLoad(mask, d, p) : hn::LoadU(d, p);
+        hwy::Prefetch(p + kAhead);
+      }
+#pragma GCC unroll 16
+      for (int r = 0; r < MR; ++r) {
+        const float* p = r < 5 ? a0 + r * a_row : r < 10 ? a5 + (r - 5) * a_row : a10 + (r - 10) * a_row;
+        const V x = hn::Set(d, *p);
+#pragma GCC unroll 4
+        for (int j = 0; j < NB; ++j) acc[r][j] = hn::MulAdd(x, w[j], acc[r][j]);
+      }
+      ++a0;
+      ++a5;
+      ++a10;
+      b += tile.b_row;
+    }
+  }
+  const V low = hn::Set(d, tile.low), high = hn::Set(d, tile.high);
+#pragma GCC unroll 4
+  for (int j = 0; j < NB; ++j) {
+    const bool part = kMasked && j == NB - 1;
+    V bias = hn::Zero(d);
+    if (tile.bias) bias = part ? hn::MaskedLoad(mask, d, tile.bias + j * N) : hn::LoadU(d, tile.bias + j * N);
+#pragma GCC unroll 16
+    for (int r = 0; r < MR; ++r) {
+      V y = acc[r][j];
+      if (tile.bias) y = hn::Add(y, bias);
+      if (tile.add) {
+        const float* p = tile.add + r * tile.add_row + j * N;
+        y = hn::Add(y, part ? hn::MaskedLoad(mask, d, p) : hn::LoadU(d, p));
+      }
+      if (tile.clamp) {  // written so that NaN passes
+        y = hn::IfThenElse(hn::Lt(y, low), low, y);
+        y = hn::IfThenElse(hn::Gt(y, high), high, y);
+      }
+      float* p = tile.c + r * tile.c_row + j * N;
+      if (part) {
+        hn::BlendedStore(y, mask, d, p);
+      } else {
+        hn::StoreU(y, d, p);
+      }
+    }
+  }
+}
+
+template <int MR>
+void Fill(MicroKernels& kernels) {
+  kernels.tile[MR][1][0] = Tile<MR, 1, 1, false>;
+  kernels.tile[MR][1][1] = Tile<MR, 1, 1, true>;
+  kernels.tile[MR][2][0] = Tile<MR, 2, 1, false>;
+  kernels.tile[MR][2][1] = Tile<MR, 2, 1, true>;
+  if constexpr (MR <= kRowsWide) kernels.wide[MR] = Tile<MR, 4, 2, false>;
+  if constexpr (MR > 1) Fill<MR - 1>(kernels);
+}
+
+void FillAll(MicroKernels* kernels) {
+  kernels->lanes = int(hn::MaxLanes(D()));
+  kernels->max_rows = kRows;
+  kernels->max_rows_wide = kRowsWide;
+  Fill<kRows>(*kernels);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace
+}  // namespace ridgeline::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ridgeline::cpu {
+namespace {
+HWY_EXPORT(FillAll);
+}
+
+const MicroKernels& micro_kernels() {
+  static MicroKernels of_isa[3];
+  MicroKernels& kernels = of_isa[int(active_isa())];
+  if (kernels.lanes == 0) HWY_DYNAMIC_DISPATCH(FillAll)(&kernels);
+  return kernels;
+}
+
+}  // namespace ridgeline::cpu
+#endif

@@ -1,0 +1,42 @@
+// The innermost loops: a tile of C held in registers. Plain pointers only: this is included by per-target code.
+#pragma once
+
+#include <cstdint>
+
+namespace ridgeline::cpu {
+
+/// One tile: C[r, j] = finish(sum over segments s, t < length of A[r * a_row + s * a_segment + t] * B[k, j]), k
+/// counting over all segments. An ordinary product has one segment; a convolution's tile, one a kernel row.
+struct MicroTile {
+  const float* a;
+  int64_t a_row;           // floats between rows of A
+  const int64_t* offsets;  // of the segments, in floats
+  int64_t segments, length;
+  const float* b;
+  int64_t b_row;    // floats between rows (k) of B
+  int64_t b_panel;  // floats between panels; for kernels that take several
+  float* c;
+  int64_t c_row;
+  const float* add;  // added to the sum if set: the residual, or C itself to go on with an earlier sum
+  int64_t add_row;
+  const float* bias;  // added if set
+  float low, high;    // clamp
+  bool clamp;
+  int cols;  // columns of the tile that exist; of importance to the masked kernels only
+};
+using MicroKernel = void (*)(const MicroTile& tile);
+
+inline constexpr int kMaxTileRows = 14;
+
+/// The kernels of one target. A panel is `panel_vectors` (2) vectors of `lanes` floats.
+struct MicroKernels {
+  int lanes;
+  int max_rows;                              // of a tile one panel wide
+  int max_rows_wide;                         // of a tile two panels wide
+  MicroKernel tile[kMaxTileRows + 1][3][2];  // [rows][vectors: 1 or 2][masked]
+  MicroKernel wide[kMaxTileRows + 1];        // [rows], two whole panels
+};
+
+const MicroKernels& micro_kernels();
+
+}  // namespace ridgeline::cpu
