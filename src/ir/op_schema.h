@@ -112,13 +112,13 @@ struct OpSchema {
   OpKind kind = OpKind::kOpaque;
   std::string_view doc = "";      // one line: what it computes, and the source (standard's section, paper)
   int since = 1;                  // the first opset this declaration's form is valid for, after import upgrades older forms
-  StaticList<int, 16> versions;   // opset versions of the standard that importing accepts (each a version at which the operator changed)
-  StaticList<InputSpec, 16> inputs;
-  StaticList<OutputSpec, 6> outputs;
-  StaticList<AttributeSpec, 24> attributes;
+  StaticList<int, 16> versions{};   // opset versions of the standard that importing accepts (each a version at which the operator changed)
+  StaticList<InputSpec, 16> inputs{};
+  StaticList<OutputSpec, 6> outputs{};
+  StaticList<AttributeSpec, 24> attributes{};
 
   /// Elementwise operators: inputs are named x, y, z (or as `inputs` says). Result dtype: that of the inputs, or `result`.
-  StaticList<Expression, 3> expressions;
+  StaticList<Expression, 3> expressions{};
   DType result = DType::kNone;
 
   /// Pure and total: sets dtype and shape of every output, or rejects with what was allowed.
@@ -128,11 +128,11 @@ struct OpSchema {
   /// Naive, in double or exact integers. An operator has a reference, an expression or a decomposition.
   void (*reference)(Reference&) = nullptr;
   /// The operator in smaller ones; also the pattern its matcher reads backwards, its gradient if `gradient` is null.
-  StaticList<void (*)(Builder&), 8> decompose;  // the first is the meaning, others are spellings that match only
+  StaticList<void (*)(Builder&), 8> decompose{};  // the first is the meaning, others are spellings that match only
   /// Writes d(inputs) from d(outputs). Null with a decomposition or expression: derived from it.
   void (*gradient)(Gradient&) = nullptr;
   std::string_view no_gradient = "";  // the reason why there is none
-  StaticList<std::string_view, 24> samples;  // "x=f32[2,3,64] scale=f32[64] axis=-1": one problem a line
+  StaticList<std::string_view, 24> samples{};  // "x=f32[2,3,64] scale=f32[64] axis=-1": one problem a line
   Tolerance tolerance = Tolerance::exact();
 
   bool is_elementwise() const { return kind == OpKind::kElementwise; }
