@@ -36,6 +36,8 @@ class Builder {
   bool flag(std::string_view name) const { return integer(name) != 0; }
   int rank(V x) const { return graph_.value(x.id).rank(); }
   const Shape& shape(V x) const { return graph_.value(x.id).shape(); }
+  /// Content of a small integer input (axes, sizes), if it is known; empty otherwise.
+  std::vector<int64_t> values(V x) const;
   DType dtype(V x) const { return graph_.value(x.id).dtype(); }
   /// The attribute as a scalar constant of x's dtype: in a pattern a hole for any number.
   V number_like(std::string_view attribute, V x);

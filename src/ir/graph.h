@@ -1,6 +1,7 @@
 // Graph: nodes and values in single assignment; each node knows the source nodes it came from; verified after every pass.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -116,8 +117,8 @@ class Graph {
   std::string text() const;  // one line a node, golden-tested
 
  private:
-  std::vector<Node> nodes_;
-  std::vector<Value> values_;
+  std::deque<Node> nodes_;    // deques: references stay valid while a pass adds nodes
+  std::deque<Value> values_;
   std::vector<std::vector<NodeId>> users_;
   std::unordered_map<std::string, ValueId> by_name_;
   int fresh_ = 0;
