@@ -3,21 +3,36 @@
 #include <hwy/highway.h>
 #include <hwy/targets.h>
 
+#include <atomic>
 #include <cstdlib>
 
 #include "ridgeline/error.h"
 
 namespace ridgeline::cpu {
 
-Isa active_isa() {
+namespace {
+
+Isa detect() {
   const int64_t targets = hwy::SupportedTargets();
   if (targets & HWY_AVX3) return Isa::kAvx512;
   return (targets & HWY_AVX2) ? Isa::kAvx2 : Isa::kScalar;
 }
 
+// Kept: each question to Highway is several CPUIDs, some 20 us in a virtual machine.
+std::atomic<int> active{-1};
+
+}  // namespace
+
+Isa active_isa() {
+  int isa = active.load(std::memory_order_relaxed);
+  if (isa < 0) active.store(isa = int(detect()), std::memory_order_relaxed);
+  return Isa(isa);
+}
+
 const char* name(Isa isa) { return isa == Isa::kAvx512 ? "avx512" : isa == Isa::kAvx2 ? "avx2" : "scalar"; }
 
 void limit_isa(const std::string& level) {
+  active.store(-1);
   hwy::SetSupportedTargetsForTest(0);  // back to what the machine has
   int64_t wanted = HWY_SCALAR | HWY_EMU128;
   if (level == "native") return;
