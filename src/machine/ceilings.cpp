@@ -143,6 +143,20 @@ std::optional<Ceilings> Ceilings::from_json(std::string_view text) try {
   return std::nullopt;
 }
 
+Ceilings unmeasured_ceilings() {
+  Ceilings c;
+  c.cores = this_cpu().cores;
+  c.caches = this_cpu().caches;
+  const auto rate = [&](double one) { return Rate{one, one * c.cores}; };
+  c.f32 = rate(100), c.bf16 = rate(200), c.u8s8 = rate(400);
+  c.read_gb_s = {rate(200), rate(100), rate(50), Rate{20, 20.0 * std::min(c.cores, 4)}};
+  c.copy_gb_s = c.read_gb_s;
+  c.write_gb_s = c.read_gb_s;
+  c.special_per_ns = {rate(4), rate(2), rate(2), rate(4), rate(4)};
+  c.launch_ns = {5, 1000};
+  return c;
+}
+
 std::optional<fs::path> cache_directory() {
   const auto variable = [](const char* key) -> std::optional<fs::path> {
     const char* value = std::getenv(key);

@@ -59,6 +59,10 @@ struct Ceilings {
   static std::optional<Ceilings> from_json(std::string_view text);
 };
 
+/// Round numbers in plausible proportion, for choosing among kernels where nothing was measured yet, and for tests.
+/// Their fingerprint is empty: no report may show them as roofs.
+Ceilings unmeasured_ceilings();
+
 /// RIDGELINE_CACHE_DIR, else XDG_CACHE_HOME/ridgeline, else HOME/.cache/ridgeline; nothing if none is set.
 std::optional<std::filesystem::path> cache_directory();
 

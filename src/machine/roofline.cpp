@@ -24,6 +24,11 @@ Floor floor_of(const Work& work, const Ceilings& ceilings, int threads) {
   for (int f = 0; f < kSpecialFunctions; ++f) {
     floor.compute_ns += ceilings.special_ns(SpecialFunction(f), work.special[size_t(f)], threads);
   }
+  if (work.other_special) {
+    double fastest = 0;
+    for (const Rate& rate : ceilings.special_per_ns) fastest = std::max(fastest, rate.at(threads, ceilings.cores));
+    floor.compute_ns += double(work.other_special) / fastest;
+  }
   const MemoryLevel level = work.level.value_or(ceilings.level_of(work.read_bytes + work.write_bytes, threads));
   floor.memory_ns = ceilings.stream_ns(work.read_bytes, work.write_bytes, threads, level);
   floor.time_ns = std::max(floor.compute_ns, floor.memory_ns);

@@ -19,7 +19,8 @@ struct Work {
   int64_t read_bytes = 0, write_bytes = 0;
   DType dtype = DType::kF32;                            // of the arithmetic
   std::array<int64_t, kSpecialFunctions> special = {};  // elements that go through each
-  std::optional<MemoryLevel> level;                     // where the bytes are; nothing: what holds the working set
+  int64_t other_special = 0;         // through one that is not named (Cost::special): the rate of the fastest
+  std::optional<MemoryLevel> level;  // where the bytes are; nothing: what holds the working set
 };
 
 struct Floor {
