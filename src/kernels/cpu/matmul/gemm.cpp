@@ -192,11 +192,16 @@ class Worker {
     for (int64_t panel = panels.begin; panel < panels.end;) {
       const int64_t col = panel * width_, cols = std::min<int64_t>(width_, p_.n - col);
       const bool pair = wide && panel + 1 < panels.end && col + 2 * width_ <= p_.n;
+      const bool lone = groups * tiles == 1 && cols == width_;
       const int vectors = cols > kernels_.lanes ? 2 : 1;
       const bool masked = cols != vectors * kernels_.lanes;
       tile.b = b.data + panel * b.panel_stride;
       tile.cols = int(cols);
       tile.bias = last && bias_ ? bias_ + col : nullptr;
+      // The next panel comes closer while this one is used, a share with each tile.
+      const int64_t share = a.segments * a.length / (groups * tiles);
+      tile.ahead = tile.b + (pair ? 2 : 1) * b.panel_stride;
+      tile.ahead_step = (pair ? 2 : 1) * width_ / (groups * tiles);
       int64_t row = rows.begin;
       for (int64_t group = 0; group < groups; ++group) {
         tile.a = a.data + group * a.group_stride;
@@ -205,8 +210,9 @@ class Worker {
           const int64_t size = part(a.group_rows, tiles, t).size();
           tile.c = c_ + row * p_.ldc + col;
           tile.add = add ? add + row * tile.add_row + col : nullptr;
-          (pair ? kernels_.wide[size] : kernels_.tile[size][vectors][masked])(tile);
+          (pair ? kernels_.wide[size] : lone ? kernels_.lone[size] : kernels_.tile[size][vectors][masked])(tile);
           tile.a += size * a.row_stride;
+          tile.ahead += share * width_;
           row += size;
         }
       }

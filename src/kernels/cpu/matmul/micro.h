@@ -13,8 +13,10 @@ struct MicroTile {
   const int64_t* offsets;  // of the segments, in floats
   int64_t segments, length;
   const float* b;
-  int64_t b_row;    // floats between rows (k) of B
-  int64_t b_panel;  // floats between panels; for kernels that take several
+  int64_t b_row;       // floats between rows (k) of B
+  int64_t b_panel;     // floats between panels; for kernels that take several
+  const float* ahead;  // brought into the second cache while the tile runs: `ahead_step` floats further at each k
+  int64_t ahead_step;
   float* c;
   int64_t c_row;
   const float* add;  // added to the sum if set: the residual, or C itself to go on with an earlier sum
@@ -34,7 +36,8 @@ struct MicroKernels {
   int max_rows;                              // of a tile one panel wide
   int max_rows_wide;                         // of a tile two panels wide
   MicroKernel tile[kMaxTileRows + 1][3][2];  // [rows][vectors: 1 or 2][masked]
-  MicroKernel wide[kMaxTileRows + 1];        // [rows], two whole panels
+  MicroKernel lone[kMaxTileRows + 1];  // [rows], one whole panel that no other tile reads: fetches twice as much ahead
+  MicroKernel wide[kMaxTileRows + 1];  // [rows], two whole panels, likewise
 };
 
 const MicroKernels& micro_kernels();
