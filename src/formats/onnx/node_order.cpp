@@ -82,17 +82,19 @@ class Order {
          describe(nodes_[size_t(node)]), input, quote(name));
   }
 
-  // Names of a subgraph may not hide those around it. Its depth is bounded by the parser.
+  // Names of a subgraph may not hide those around it, but for the outputs of the node that holds it. The depth is
+  // bounded by the parser.
   void check_subgraphs(const onnx::AttributeProto& attribute, int node) {
     if (attribute.has_g()) check_subgraph(attribute.g(), node);
     for (const onnx::GraphProto& graph : attribute.graphs()) check_subgraph(graph, node);
   }
   void check_subgraph(const onnx::GraphProto& graph, int node) {
     const auto check = [&](const std::string& name) {
-      if (!name.empty() && (given_.count(name) || producers_.count(name))) {
-        fail(ErrorCode::kBadModel, "{}: {}: a subgraph defines {} again, a name of the graph around it", file_,
-             describe(nodes_[size_t(node)]), quote(name));
-      }
+      if (name.empty()) return;
+      const auto found = producers_.find(name);
+      if (!given_.count(name) && (found == producers_.end() || found->second == node)) return;
+      fail(ErrorCode::kBadModel, "{}: {}: a subgraph defines {} again, a name of the graph around it", file_,
+           describe(nodes_[size_t(node)]), quote(name));
     };
     for (const auto& input : graph.input()) check(input.name());
     for (const auto& initializer : graph.initializer()) check(initializer.name());
