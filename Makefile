@@ -35,7 +35,7 @@ lint-long: ## the same, clang-tidy on every file
 
 install: ## build all and install below PREFIX (default /usr/local; DESTDIR is honoured)
 	@tools/packages.sh build
-	@tools/build.sh release ridgeline ridgeline_cli
+	@tools/build.sh release ridgeline_cli
 	@cmake --install build/release --prefix "$(PREFIX)" > build/install.log || (cat build/install.log; exit 1)
 	@echo "installed below $(PREFIX): bin/ridgeline, include/ridgeline, lib; find_package(Ridgeline) finds it"
 

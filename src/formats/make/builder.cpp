@@ -114,8 +114,8 @@ std::string Builder::floats(const std::string& name, Ints dims, std::vector<floa
 }
 
 std::string Builder::ints(const std::string& name, Ints values) {
-  return add_weight(
-      {.name = name, .dims = {int64_t(values.size())}, .kind = Weight::Kind::kInts, .ints = std::move(values)});
+  const auto count = int64_t(values.size());
+  return add_weight({.name = name, .dims = {count}, .kind = Weight::Kind::kInts, .ints = std::move(values)});
 }
 
 std::string Builder::index(int64_t value) {
