@@ -250,6 +250,10 @@ int Graph::remove_dead() {
     remove(node);
     ++removed;
   }
+  for (size_t v = 0; v < values_.size(); ++v) {
+    // A constant nobody reads gives its memory back.
+    if (values_[v].is_constant() && !values_[v].is_output && users_[v].empty()) values_[v].info.constant = {};
+  }
   return removed;
 }
 

@@ -11,6 +11,7 @@
 
 #include "ir/graph.h"
 #include "kernels/kernel.h"
+#include "machine/roofline.h"
 
 namespace ridgeline {
 
@@ -98,6 +99,9 @@ struct PlanOptions {
 /// Lowers the graph for one binding. `consume` releases each constant's source tensor from `graph` once packed (weights never
 /// live twice); otherwise the graph stays whole.
 Plan make_plan(Graph& graph, const PlanOptions& options, ConstantStore& store, bool consume = false);
+
+/// Floor of one step: executed FLOPs and special functions, bytes at the level that holds them .
+Floor step_floor(const Problem& problem, const Cost& cost, const Ceilings& ceilings, int threads);
 
 /// Checks that live slots never overlap and every place is in bounds; returns the faults.
 std::vector<std::string> check_plan(const Plan& plan);
