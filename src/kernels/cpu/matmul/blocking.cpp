@@ -113,7 +113,8 @@ Blocking make_blocking(const Gemm& problem, int threads) {
 
   const int64_t width = panel_width(), budget = l2_bytes() / 2 / 4;  // floats of A that stay in the second cache
   // Long blocks of k: C is seldom read again. 1024 floats: see the figures in gemm.cpp.
-  const bool whole_k = blocking.a == SourceA::kImage || blocking.a == SourceA::kPaddedImage || p.k <= 1536;
+  const bool whole_k = blocking.a == SourceA::kImage || blocking.a == SourceA::kPaddedImage || p.k <= 1536 ||
+                       (p.k <= 8192 && p.m * p.k <= budget / 2);
   blocking.block_k = whole_k ? p.k : round_up(ceil_div(p.k, ceil_div(p.k, 1024)), 16);
   const int64_t part_units = ceil_div(std::max<int64_t>(blocking.units, 1), blocking.parts_rows);
   int64_t unit_floats = blocking.block_k * blocking.unit_rows;
@@ -141,6 +142,18 @@ Blocking make_blocking(const Gemm& problem, int threads) {
   // 64-byte lines, and threads apart by an odd number of lines.
   if (blocking.a_floats) blocking.a_floats = round_up(blocking.a_floats, 16) + 16;
   if (blocking.b_floats) blocking.b_floats = round_up(blocking.b_floats, 16) + 32;
+  return blocking;
+}
+
+Blocking make_thin_blocking(const Gemm& problem, int threads) {
+  Blocking blocking;
+  blocking.problem = problem;
+  blocking.thin = true;
+  for (int axis = 0; axis < problem.batch_axes; ++axis) blocking.batches *= problem.batch[size_t(axis)].extent;
+  blocking.units = blocking.block_units = problem.m;
+  blocking.block_k = problem.k;
+  split(blocking, threads);
+  blocking.block_panels = std::max<int64_t>(1, ceil_div(problem.n, panel_width()));
   return blocking;
 }
 

@@ -23,6 +23,7 @@ struct Blocking {
   Gemm problem;  // an image that is a plain matrix has become one
   SourceA a = SourceA::kInPlace;
   SourceB b = SourceB::kPanels;
+  bool thin = false;  // kernels for few rows
   int64_t batches = 1;
   // The grid: each matrix of the batch is cut into rows x cols parts; `tasks` parts in all go to `threads` threads.
   int threads = 1;
@@ -43,5 +44,7 @@ struct Blocking {
 };
 
 Blocking make_blocking(const Gemm& problem, int threads);
+/// For matvec: A in place, all of k at once.
+Blocking make_thin_blocking(const Gemm& problem, int threads);
 
 }  // namespace ridgeline::cpu

@@ -176,7 +176,6 @@ class Worker {
     tile.segments = a.segments;
     tile.length = a.length;
     tile.b_row = b.row_stride;
-    tile.b_panel = b.panel_stride;
     tile.c_row = p_.ldc;
     tile.low = end.low;
     tile.high = end.high;
@@ -188,10 +187,8 @@ class Worker {
 
     const int64_t groups = rows.size() / a.group_rows;
     const int64_t tiles = (a.group_rows + kernels_.max_rows - 1) / kernels_.max_rows;
-    const bool wide = rows.size() <= kernels_.max_rows_wide && groups == 1;
-    for (int64_t panel = panels.begin; panel < panels.end;) {
+    for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
       const int64_t col = panel * width_, cols = std::min<int64_t>(width_, p_.n - col);
-      const bool pair = wide && panel + 1 < panels.end && col + 2 * width_ <= p_.n;
       const bool lone = groups * tiles == 1 && cols == width_;
       const int vectors = cols > kernels_.lanes ? 2 : 1;
       const bool masked = cols != vectors * kernels_.lanes;
@@ -200,8 +197,8 @@ class Worker {
       tile.bias = last && bias_ ? bias_ + col : nullptr;
       // The next panel comes closer while this one is used, a share with each tile.
       const int64_t share = a.segments * a.length / (groups * tiles);
-      tile.ahead = tile.b + (pair ? 2 : 1) * b.panel_stride;
-      tile.ahead_step = (pair ? 2 : 1) * width_ / (groups * tiles);
+      tile.ahead = tile.b + b.panel_stride;
+      tile.ahead_step = width_ / (groups * tiles);
       int64_t row = rows.begin;
       for (int64_t group = 0; group < groups; ++group) {
         tile.a = a.data + group * a.group_stride;
@@ -210,13 +207,14 @@ class Worker {
           const int64_t size = part(a.group_rows, tiles, t).size();
           tile.c = c_ + row * p_.ldc + col;
           tile.add = add ? add + row * tile.add_row + col : nullptr;
-          (pair ? kernels_.wide[size] : lone ? kernels_.lone[size] : kernels_.tile[size][vectors][masked])(tile);
+          (blocking_.thin ? kernels_.thin[size][vectors][masked]
+           : lone         ? kernels_.lone[size]
+                          : kernels_.tile[size][vectors][masked])(tile);
           tile.a += size * a.row_stride;
           tile.ahead += share * width_;
           row += size;
         }
       }
-      panel += pair ? 2 : 1;
     }
     if (!last || !end.hook) return;
     const int64_t col = panels.begin * width_, col_end = std::min(p_.n, panels.end * width_);
@@ -244,10 +242,10 @@ int64_t gemm_workspace_bytes(const Gemm& problem, int threads) {
   return blocking.threads * blocking.thread_floats() * int64_t(sizeof(float));
 }
 
-void gemm(const Gemm& problem, void* workspace, const ThreadPool& pool) {
-  if (problem.m == 0 || problem.n == 0) return;
-  const Blocking blocking = make_blocking(problem, pool.threads());
-  if (blocking.tasks == 0) return;
+namespace {
+
+void run(const Blocking& blocking, void* workspace, const ThreadPool& pool) {
+  if (blocking.problem.m == 0 || blocking.problem.n == 0 || blocking.tasks == 0) return;
   assert(workspace || blocking.thread_floats() == 0);
   const struct {
     const Blocking& blocking;
@@ -262,6 +260,17 @@ void gemm(const Gemm& problem, void* workspace, const ThreadPool& pool) {
   };
   if (blocking.threads == 1) return body(0, 1, 0);
   pool.run(blocking.threads, 1, body);
+}
+
+}  // namespace
+
+void gemm(const Gemm& problem, void* workspace, const ThreadPool& pool) {
+  run(make_blocking(problem, pool.threads()), workspace, pool);
+}
+
+void matvec(const Gemm& problem, const ThreadPool& pool) {
+  assert(problem.m <= kMaxMatvecRows && problem.b.packed && problem.a.k_stride == 1 && !problem.a.image);
+  run(make_thin_blocking(problem, pool.threads()), nullptr, pool);
 }
 
 }  // namespace ridgeline::cpu

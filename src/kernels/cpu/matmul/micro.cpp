@@ -16,68 +16,23 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // Rows of a tile. AVX-512: 14 rows x 2 vectors = 28 sums, 2 of B, 1 broadcast of 32 registers; AVX2: 6 x 2 of 16.
 #if HWY_TARGET == HWY_AVX3
-constexpr int kRows = 14, kRowsWide = 6;
+constexpr int kRows = 14;
 #elif HWY_TARGET == HWY_AVX2
-constexpr int kRows = 6, kRowsWide = 3;
+constexpr int kRows = 6;
 #else
-constexpr int kRows = 4, kRowsWide = 2;
+constexpr int kRows = 4;
 #endif
 
 using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 
-// kPanels: how many panels side by side; each has NB / kPanels vectors. kAheadLines: how many lines of the next panel
-// are fetched at each k. With B in DRAM that gains 30 points at m = 14 and 10 at m = 128; what is used next comes from
-// the second cache by itself: fetching it 1 KB ahead cost 3 points, as did two lines where one is enough.
-template <int MR, int NB, int kPanels, bool kMasked, int kAheadLines = 1>
-void Tile(const MicroTile& tile) {
+// What follows the sum, and the store. One pass over the registers for each thing to do: one branch each, where a
+// branch per vector cost 10 points at k = 64.
+template <int MR, int NB, bool kMasked>
+HWY_INLINE void Finish(const MicroTile& tile, V (&acc)[MR][NB]) {
   const D d;
-  constexpr int N = int(hn::MaxLanes(d)), kPerPanel = NB / kPanels;
-  V acc[MR][NB];
-  {
-    const float* c = tile.c;
-#pragma GCC unroll 16
-    for (int r = 0; r < MR; ++r, c += tile.c_row) {
-#pragma GCC unroll 4
-      for (int j = 0; j < NB; ++j) {
-        acc[r][j] = hn::Zero(d);
-        hwy::Prefetch(c + j * N);
-      }
-    }
-  }
-  const int64_t a_row = tile.a_row;
-  const float* HWY_RESTRICT b = tile.b;
-  const float* ahead = tile.ahead;
+  constexpr int N = int(hn::MaxLanes(d));
   const auto mask = hn::FirstN(d, size_t(kMasked ? tile.cols - (NB - 1) * N : 0));
-  for (int64_t s = 0; s < tile.segments; ++s) {
-    const float* HWY_RESTRICT a0 = tile.a + tile.offsets[s];
-    const float* HWY_RESTRICT a5 = a0 + 5 * a_row;
-    const float* HWY_RESTRICT a10 = a0 + 10 * a_row;
-#pragma GCC unroll 4
-    for (int64_t t = 0; t < tile.length; ++t) {
-      V w[NB];
-#pragma GCC unroll 4
-      for (int j = 0; j < NB; ++j) {
-        const float* p = b + (j / kPerPanel) * tile.b_panel + (j % kPerPanel) * N;
-        w[j] = kMasked && j == NB - 1 ? hn::MaskedLoad(mask, d, p) : hn::LoadU(d, p);
-        if (j < kAheadLines) __builtin_prefetch(ahead + j * N, 0, 2);
-      }
-#pragma GCC unroll 16
-      for (int r = 0; r < MR; ++r) {
-        const float* p = r < 5 ? a0 + r * a_row : r < 10 ? a5 + (r - 5) * a_row : a10 + (r - 10) * a_row;
-        const V x = hn::Set(d, *p);
-#pragma GCC unroll 4
-        for (int j = 0; j < NB; ++j) acc[r][j] = hn::MulAdd(x, w[j], acc[r][j]);
-      }
-      ++a0;
-      ++a5;
-      ++a10;
-      b += tile.b_row;
-      ahead += tile.ahead_step;
-    }
-  }
-  // One pass over the registers for each thing to do: one branch each, where a branch per vector cost 10 points at k
-  // = 64.
   const float* bias = tile.bias;
   const float* add = tile.add;
   float* c = tile.c;
@@ -123,21 +78,135 @@ void Tile(const MicroTile& tile) {
   }
 }
 
+// kAheadLines: how many lines of the next panel are fetched at each k. With B in DRAM that gains 30 points at m = 14
+// and 10 at m = 128; what is used next comes from the second cache by itself: fetching it 1 KB ahead cost 3 points, as
+// did two lines where one is enough. Two panels side by side (6 rows x 4 vectors) lost to one at every m: 4096 x 4096
+// in DRAM, m = 6: 46 against 70 GFLOP/s.
+template <int MR, int NB, bool kMasked, int kAheadLines = 1>
+void Tile(const MicroTile& tile) {
+  const D d;
+  constexpr int N = int(hn::MaxLanes(d));
+  V acc[MR][NB];
+  {
+    const float* c = tile.c;
+#pragma GCC unroll 16
+    for (int r = 0; r < MR; ++r, c += tile.c_row) {
+#pragma GCC unroll 4
+      for (int j = 0; j < NB; ++j) {
+        acc[r][j] = hn::Zero(d);
+        hwy::Prefetch(c + j * N);
+      }
+    }
+  }
+  const int64_t a_row = tile.a_row;
+  const float* HWY_RESTRICT b = tile.b;
+  const float* ahead = tile.ahead;
+  const auto mask = hn::FirstN(d, size_t(kMasked ? tile.cols - (NB - 1) * N : 0));
+  for (int64_t s = 0; s < tile.segments; ++s) {
+    const float* HWY_RESTRICT a0 = tile.a + tile.offsets[s];
+    const float* HWY_RESTRICT a5 = a0 + 5 * a_row;
+    const float* HWY_RESTRICT a10 = a0 + 10 * a_row;
+#pragma GCC unroll 4
+    for (int64_t t = 0; t < tile.length; ++t) {
+      V w[NB];
+#pragma GCC unroll 4
+      for (int j = 0; j < NB; ++j) {
+        const float* p = b + j * N;
+        w[j] = kMasked && j == NB - 1 ? hn::MaskedLoad(mask, d, p) : hn::LoadU(d, p);
+        if (j < kAheadLines) __builtin_prefetch(ahead + j * N, 0, 2);
+      }
+#pragma GCC unroll 16
+      for (int r = 0; r < MR; ++r) {
+        const float* p = r < 5 ? a0 + r * a_row : r < 10 ? a5 + (r - 5) * a_row : a10 + (r - 10) * a_row;
+        const V x = hn::Set(d, *p);
+#pragma GCC unroll 4
+        for (int j = 0; j < NB; ++j) acc[r][j] = hn::MulAdd(x, w[j], acc[r][j]);
+      }
+      ++a0;
+      ++a5;
+      ++a10;
+      b += tile.b_row;
+      ahead += tile.ahead_step;
+    }
+  }
+  Finish<MR, NB, kMasked>(tile, acc);
+}
+
+// Few rows: B comes from far away and is used once, so several k at a time, for enough independent sums, and a fetch
+// well ahead in the one stream that all panels make.
+template <int MR, int NB, bool kMasked>
+void Thin(const MicroTile& tile) {
+  const D d;
+  constexpr int N = int(hn::MaxLanes(d)), U = MR == 1 ? 4 : 2, kAhead = 1024;
+  V sums[U][MR][NB];
+#pragma GCC unroll 4
+  for (int u = 0; u < U; ++u) {
+#pragma GCC unroll 4
+    for (int r = 0; r < MR; ++r) {
+#pragma GCC unroll 2
+      for (int j = 0; j < NB; ++j) sums[u][r][j] = hn::Zero(d);
+    }
+  }
+  const float* HWY_RESTRICT a = tile.a;
+  const float* HWY_RESTRICT b = tile.b;
+  const int64_t a_row = tile.a_row, b_row = tile.b_row;
+  int64_t t = 0;
+  for (; t + U <= tile.length; t += U, a += U) {
+#pragma GCC unroll 4
+    for (int u = 0; u < U; ++u, b += b_row) {
+      V w[NB];
+#pragma GCC unroll 2
+      for (int j = 0; j < NB; ++j) {
+        w[j] = hn::LoadU(d, b + j * N);
+        hwy::Prefetch(b + j * N + kAhead);
+      }
+#pragma GCC unroll 4
+      for (int r = 0; r < MR; ++r) {
+        const V x = hn::Set(d, a[r * a_row + u]);
+#pragma GCC unroll 2
+        for (int j = 0; j < NB; ++j) sums[u][r][j] = hn::MulAdd(x, w[j], sums[u][r][j]);
+      }
+    }
+  }
+  V acc[MR][NB];
+#pragma GCC unroll 4
+  for (int r = 0; r < MR; ++r) {
+#pragma GCC unroll 2
+    for (int j = 0; j < NB; ++j) {
+      acc[r][j] = sums[0][r][j];
+#pragma GCC unroll 4
+      for (int u = 1; u < U; ++u) acc[r][j] = hn::Add(acc[r][j], sums[u][r][j]);
+    }
+  }
+  for (; t < tile.length; ++t, ++a, b += b_row) {
+#pragma GCC unroll 4
+    for (int r = 0; r < MR; ++r) {
+#pragma GCC unroll 2
+      for (int j = 0; j < NB; ++j) acc[r][j] = hn::MulAdd(hn::Set(d, a[r * a_row]), hn::LoadU(d, b + j * N), acc[r][j]);
+    }
+  }
+  Finish<MR, NB, kMasked>(tile, acc);
+}
+
 template <int MR>
 void Fill(MicroKernels& kernels) {
-  kernels.tile[MR][1][0] = Tile<MR, 1, 1, false>;
-  kernels.tile[MR][1][1] = Tile<MR, 1, 1, true>;
-  kernels.tile[MR][2][0] = Tile<MR, 2, 1, false>;
-  kernels.tile[MR][2][1] = Tile<MR, 2, 1, true>;
-  kernels.lone[MR] = Tile<MR, 2, 1, false, 2>;
-  if constexpr (MR <= kRowsWide) kernels.wide[MR] = Tile<MR, 4, 2, false, 4>;
+  kernels.tile[MR][1][0] = Tile<MR, 1, false>;
+  kernels.tile[MR][1][1] = Tile<MR, 1, true>;
+  kernels.tile[MR][2][0] = Tile<MR, 2, false>;
+  kernels.tile[MR][2][1] = Tile<MR, 2, true>;
+  kernels.lone[MR] = Tile<MR, 2, false, 2>;
+  if constexpr (MR <= kMaxThinRows) {
+    kernels.thin[MR][1][0] = Thin<MR, 1, false>;
+    kernels.thin[MR][1][1] = Thin<MR, 1, true>;
+    kernels.thin[MR][2][0] = Thin<MR, 2, false>;
+    kernels.thin[MR][2][1] = Thin<MR, 2, true>;
+  }
   if constexpr (MR > 1) Fill<MR - 1>(kernels);
 }
 
 void FillAll(MicroKernels* kernels) {
   kernels->lanes = int(hn::MaxLanes(D()));
   kernels->max_rows = kRows;
-  kernels->max_rows_wide = kRowsWide;
   Fill<kRows>(*kernels);
 }
 

@@ -5,8 +5,9 @@
 
 namespace ridgeline::cpu {
 
-/// One tile: C[r, j] = finish(sum over segments s, t < length of A[r * a_row + s * a_segment + t] * B[k, j]), k
-/// counting over all segments. An ordinary product has one segment; a convolution's tile, one a kernel row.
+/// One tile: C[r, j] = finish(sum over segments s and t < length of A[r * a_row + offsets[s] + t] * B[k, j]), k
+/// counting over all segments. A product has one segment; a convolution's tile has one for each row of its kernel, or
+/// each tap.
 struct MicroTile {
   const float* a;
   int64_t a_row;           // floats between rows of A
@@ -14,7 +15,6 @@ struct MicroTile {
   int64_t segments, length;
   const float* b;
   int64_t b_row;       // floats between rows (k) of B
-  int64_t b_panel;     // floats between panels; for kernels that take several
   const float* ahead;  // brought into the second cache while the tile runs: `ahead_step` floats further at each k
   int64_t ahead_step;
   float* c;
@@ -29,15 +29,15 @@ struct MicroTile {
 using MicroKernel = void (*)(const MicroTile& tile);
 
 inline constexpr int kMaxTileRows = 14;
+inline constexpr int kMaxThinRows = 4;
 
-/// The kernels of one target. A panel is `panel_vectors` (2) vectors of `lanes` floats.
+/// The kernels of one target. A panel of B is two vectors of `lanes` floats.
 struct MicroKernels {
   int lanes;
-  int max_rows;                              // of a tile one panel wide
-  int max_rows_wide;                         // of a tile two panels wide
+  int max_rows;                              // of a tile
   MicroKernel tile[kMaxTileRows + 1][3][2];  // [rows][vectors: 1 or 2][masked]
   MicroKernel lone[kMaxTileRows + 1];  // [rows], one whole panel that no other tile reads: fetches twice as much ahead
-  MicroKernel wide[kMaxTileRows + 1];  // [rows], two whole panels, likewise
+  MicroKernel thin[kMaxThinRows + 1][3][2];  // [rows][vectors][masked]: for B that is read once
 };
 
 const MicroKernels& micro_kernels();
