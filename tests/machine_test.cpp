@@ -286,9 +286,12 @@ TEST(Probes, SpecialFunctionsAreRight) {
   alignas(64) float in[256], out[256];
   for (int i = 0; i < 256; ++i) in[i] = 0.02f + 0.03f * float(i);
   const auto worst = [&](SpecialFunction function, double (*exact)(double)) {
-    probe::special(function, in, out, 256);
     double error = 0;
-    for (int i = 0; i < 256; ++i) error = std::fmax(error, std::fabs(out[i] / exact(double(in[i])) - 1));
+    for (const probe::SpecialWay& way : probe::special_function_ways()) {
+      if (*way.feature && !this_cpu().has(way.feature)) continue;
+      way.run(function, in, out, 256);
+      for (int i = 0; i < 256; ++i) error = std::fmax(error, std::fabs(out[i] / exact(double(in[i])) - 1));
+    }
     return error;
   };
   // What the fit leaves, plus half a unit in the last place for each rounding that reaches the result.
@@ -296,7 +299,7 @@ TEST(Probes, SpecialFunctionsAreRight) {
   EXPECT_LT(worst(SpecialFunction::kExp, [](double x) { return std::exp(x); }), 3e-7 + 5 * half_unit);
   EXPECT_LT(worst(SpecialFunction::kErf, [](double x) { return std::erf(x); }), 2.7e-7 + 12 * half_unit);
   EXPECT_LT(worst(SpecialFunction::kTanh, [](double x) { return std::tanh(x); }), 2e-8 + 10 * half_unit);
-  EXPECT_LT(worst(SpecialFunction::kDivide, [](double x) { return x / (x + 1); }), 2 * half_unit + 1e-12);
+  EXPECT_LT(worst(SpecialFunction::kDivide, [](double x) { return x / (x + 1); }), 3 * half_unit);
   EXPECT_LT(worst(SpecialFunction::kSqrt, [](double x) { return std::sqrt(x); }), half_unit + 1e-12);
 }
 

@@ -32,14 +32,19 @@ constexpr double kCacheWindowNs = 3e6;
 constexpr double kDramWindowNs = 8e6;
 constexpr double kBesideWindowNs = 5e6;  // of a probe beside a benchmark
 
+// What may be allocated: the system's free memory, cut by the container's limit (cgroup v2, v1).
 int64_t free_memory_bytes() {
+  int64_t bytes = int64_t(sysconf(_SC_AVPHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   std::ifstream file("/proc/meminfo");
   std::string key;
-  for (int64_t kib = 0; file >> key >> kib;) {
-    if (key == "MemAvailable:") return kib << 10;
-    file.ignore(256, '\n');
+  for (int64_t kib = 0; file >> key >> kib; file.ignore(256, '\n')) {
+    if (key == "MemAvailable:") bytes = kib << 10;
   }
-  return int64_t(sysconf(_SC_AVPHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    int64_t limit = 0;
+    if (std::ifstream(path) >> limit && limit > 0) bytes = std::min(bytes, limit / 2);
+  }
+  return bytes;
 }
 
 // One ceiling while it is measured.
@@ -65,7 +70,7 @@ struct Probe {
 };
 
 // The working set that stands for a level: well inside it and well outside the one before.
-int64_t working_set_bytes(MemoryLevel level, int threads, const CacheSizes& caches) {
+int64_t working_set_bytes(MemoryLevel level, int threads, const CacheSizes& caches, int64_t dram_bytes) {
   switch (level) {
     case MemoryLevel::kL1:
       return caches.l1d * 7 / 10 * threads;
@@ -85,8 +90,9 @@ struct CacheCurve {
   std::vector<int64_t> sizes;
   std::vector<double> rates;
 
-  explicit CacheCurve(const CacheSizes& caches) {
-    for (int64_t bytes = int64_t(16) << 20; bytes <= caches.l3; bytes *= 2) sizes.push_back(bytes);
+  CacheCurve(const CacheSizes& caches, int64_t dram_bytes) {
+    for (int64_t bytes = int64_t(16) << 20; bytes <= std::min(caches.l3, dram_bytes); bytes *= 2)
+      sizes.push_back(bytes);
     rates.resize(sizes.size());
   }
   int64_t effective_bytes(const CacheSizes& caches, double l3_gb_s, double dram_gb_s) const {
@@ -97,7 +103,7 @@ struct CacheCurve {
   }
 };
 
-std::vector<Probe> all_probes(Ceilings& c, CacheCurve& curve, const Memory& memory) {
+std::vector<Probe> all_probes(Ceilings& c, CacheCurve& curve, const Memory& memory, int64_t dram_bytes) {
   std::vector<Probe> probes;
   for (const int threads : {1, c.cores}) {
     const bool all = threads > 1;
@@ -112,7 +118,7 @@ std::vector<Probe> all_probes(Ceilings& c, CacheCurve& curve, const Memory& memo
     add("u8s8 arithmetic", kComputeWindowNs, probe::compute_ways(DType::kU8), c.u8s8);
     for (int l = 0; l < kMemoryLevels; ++l) {
       const MemoryLevel level = MemoryLevel(l);
-      const int64_t bytes = working_set_bytes(level, threads, this_cpu().caches);
+      const int64_t bytes = std::min(working_set_bytes(level, threads, this_cpu().caches, dram_bytes), dram_bytes);
       const double window_ns = level == MemoryLevel::kDram ? kDramWindowNs : kCacheWindowNs;
       const std::string where(name(level));
       add("read " + where, window_ns, probe::memory_ways(Traffic::kRead, bytes, threads, memory),
@@ -215,10 +221,15 @@ Ceilings measure_ceilings(const ProbeProgress& progress) {
   c.caches = cpu.caches;
   if (progress) progress(0, "memory");
   // One block serves all: rings of different probes overlap, they never run together.
-  const Memory memory = probe::touched_memory(
-      probe::memory_needed(Traffic::kCopy, std::max(dram_probe_bytes(), 2 * cpu.caches.l3), cpu.cores), cpu.cores);
-  CacheCurve curve(cpu.caches);
-  std::vector<Probe> probes = all_probes(c, curve, memory);
+  const int64_t dram_bytes = dram_probe_bytes();
+  int64_t needed = 0;
+  for (const Traffic traffic : {Traffic::kRead, Traffic::kCopy, Traffic::kWrite}) {
+    for (const int threads : {1, cpu.cores})
+      needed = std::max(needed, probe::memory_needed(traffic, dram_bytes, threads));
+  }
+  const Memory memory = probe::touched_memory(needed, cpu.cores);
+  CacheCurve curve(cpu.caches, dram_bytes);
+  std::vector<Probe> probes = all_probes(c, curve, memory, dram_bytes);
   const int64_t start = now_ns();
   for (int round = 0;; ++round) {
     const double spent_ns = double(now_ns() - start);
@@ -231,8 +242,8 @@ Ceilings measure_ceilings(const ProbeProgress& progress) {
       if (round >= kRounds && quiet(probe) && spent_ns >= kLeastSpanNs) continue;
       if (progress) progress(std::min(0.99, double(round) / kRounds), probe.name);
       probe.run();
-      if (round == 3) probe.drop_below(0.80);  // ways that are far from the best need no more windows
-      if (round == 8) probe.drop_below(0.95);
+      if (round == 2) probe.drop_below(0.80);  // ways that are far from the best need no more windows
+      if (round == 7) probe.drop_below(0.95);
     }
   }
   make_consistent(c);

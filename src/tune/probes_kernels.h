@@ -37,7 +37,13 @@ std::span<const MemoryWay> copy_ways();
 std::span<const MemoryWay> write_ways();
 
 /// One pass over n floats, a multiple of 64: out = function(in); divide is in / (in + 1).
-void special(SpecialFunction function, const float* in, float* out, int64_t n);
+struct SpecialWay {
+  const char* name;
+  const char* feature;
+  bool only_divisions;  // the same as another way for functions that do not divide
+  void (*run)(SpecialFunction function, const float* in, float* out, int64_t n);
+};
+std::span<const SpecialWay> special_function_ways();
 
 /// Keeps a result alive.
 template <typename T>

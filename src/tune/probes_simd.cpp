@@ -118,14 +118,11 @@ void CopyStreamPrefetch(const Ring& r) { fill_ring<true, true, 2048>(r); }
 void Write(const Ring& r) { fill_ring<false, false, 0>(r); }
 void WriteStream(const Ring& r) { fill_ring<false, true, 0>(r); }
 
-using Floats = hn::ScalableTag<float>;
-using F = hn::Vec<Floats>;
-
-// exp in eleven instructions, error under 3 units in the last place: x = n ln 2 + r, the polynomial in r fitted here to
+// exp in eleven instructions, error under 5 units in the last place: x = n ln 2 + r, the polynomial in r fitted here to
 // |r| <= ln 2 / 2, then n added to the exponent. Inputs outside [-87, 88] would need two more to clamp.
-HWY_INLINE F fast_exp(F x) {
-  const Floats d;
-  const hn::RebindToSigned<Floats> di;
+template <class D, class F = hn::Vec<D>>
+HWY_INLINE F fast_exp(D d, F x) {
+  const hn::RebindToSigned<D> di;
   const auto magic = hn::Set(d, 12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
   const auto shifted = hn::MulAdd(x, hn::Set(d, 1.44269504f), magic);
   const auto r = hn::NegMulAdd(hn::Sub(shifted, magic), hn::Set(d, 0.693147181f), x);
@@ -137,9 +134,20 @@ HWY_INLINE F fast_exp(F x) {
   return hn::BitCast(d, hn::Add(hn::BitCast(di, p), hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
 }
 
+// The division unit, or an estimate of the reciprocal and two corrections: right to a unit in the last place where the
+// divisor is neither huge nor tiny (as in a sigmoid), and twice as fast on 512-bit vectors.
+template <bool kNewton, class D, class F = hn::Vec<D>>
+HWY_INLINE F divide(D d, F a, F b) {
+  if constexpr (!kNewton) return hn::Div(a, b);
+  auto r = hn::ApproximateReciprocal(b);
+  r = hn::MulAdd(r, hn::NegMulAdd(b, r, hn::Set(d, 1.0f)), r);
+  const auto q = hn::Mul(a, r);
+  return hn::MulAdd(r, hn::NegMulAdd(b, q, a), q);
+}
+
 // x P(x^2) / Q(x^2), fitted here for the least relative error on [0, limit]; beyond it the value is 1 in f32.
-HWY_INLINE F fast_tanh(F x) {  // 2e-8 before rounding
-  const Floats d;
+template <bool kNewton, class D, class F = hn::Vec<D>>
+HWY_INLINE F fast_tanh(D d, F x) {  // 2e-8 before rounding
   x = hn::Max(hn::Min(x, hn::Set(d, 9.02f)), hn::Set(d, -9.02f));
   const auto t = hn::Mul(x, x);
   auto p = hn::MulAdd(hn::Set(d, 1.347210424e-8f), t, hn::Set(d, 2.069324025e-5f));
@@ -150,11 +158,11 @@ HWY_INLINE F fast_tanh(F x) {  // 2e-8 before rounding
   q = hn::MulAdd(q, t, hn::Set(d, 0.4671863073f));
   p = hn::MulAdd(p, t, hn::Set(d, 0.9999999811f));
   q = hn::MulAdd(q, t, hn::Set(d, 1.0f));
-  return hn::Div(hn::Mul(x, p), q);
+  return divide<kNewton>(d, hn::Mul(x, p), q);
 }
 
-HWY_INLINE F fast_erf(F x) {  // 2.7e-7 before rounding
-  const Floats d;
+template <bool kNewton, class D, class F = hn::Vec<D>>
+HWY_INLINE F fast_erf(D d, F x) {  // 2.7e-7 before rounding
   x = hn::Max(hn::Min(x, hn::Set(d, 3.95f)), hn::Set(d, -3.95f));
   const auto t = hn::Mul(x, x);
   auto p = hn::MulAdd(hn::Set(d, 0.0003034851703f), t, hn::Set(d, 0.008502011296f));
@@ -166,13 +174,12 @@ HWY_INLINE F fast_erf(F x) {  // 2.7e-7 before rounding
   p = hn::MulAdd(p, t, hn::Set(d, 1.128378866f));
   q = hn::MulAdd(q, t, hn::Set(d, 0.610556583f));
   q = hn::MulAdd(q, t, hn::Set(d, 1.0f));
-  return hn::Div(hn::Mul(x, p), q);
+  return divide<kNewton>(d, hn::Mul(x, p), q);
 }
 
 // Four vectors a turn hide the latency of one behind the others.
-template <class Function>
-HWY_INLINE void map(const float* in, float* out, int64_t n, Function function) {
-  const Floats d;
+template <class D, class Function>
+HWY_INLINE void map(D d, const float* in, float* out, int64_t n, Function function) {
   const int64_t lanes = int64_t(hn::Lanes(d));
   for (int64_t i = 0; i < n; i += 4 * lanes) {
     const auto y0 = function(hn::Load(d, in + i)), y1 = function(hn::Load(d, in + i + lanes));
@@ -182,20 +189,32 @@ HWY_INLINE void map(const float* in, float* out, int64_t n, Function function) {
   }
 }
 
-void Special(SpecialFunction which, const float* in, float* out, int64_t n) {
-  const auto one = hn::Set(Floats(), 1.0f);
+template <bool kNewton, class D>
+HWY_INLINE void special_of(D d, SpecialFunction which, const float* in, float* out, int64_t n) {
+  using F = hn::Vec<D>;
+  const auto one = hn::Set(d, 1.0f);
   switch (which) {
     case SpecialFunction::kExp:
-      return map(in, out, n, [](F x) HWY_ATTR { return fast_exp(x); });
+      return map(d, in, out, n, [&](F x) HWY_ATTR { return fast_exp(d, x); });
     case SpecialFunction::kErf:
-      return map(in, out, n, [](F x) HWY_ATTR { return fast_erf(x); });
+      return map(d, in, out, n, [&](F x) HWY_ATTR { return fast_erf<kNewton>(d, x); });
     case SpecialFunction::kTanh:
-      return map(in, out, n, [](F x) HWY_ATTR { return fast_tanh(x); });
+      return map(d, in, out, n, [&](F x) HWY_ATTR { return fast_tanh<kNewton>(d, x); });
     case SpecialFunction::kDivide:
-      return map(in, out, n, [&](F x) HWY_ATTR { return hn::Div(x, hn::Add(x, one)); });
+      return map(d, in, out, n, [&](F x) HWY_ATTR { return divide<kNewton>(d, x, hn::Add(x, one)); });
     case SpecialFunction::kSqrt:
-      return map(in, out, n, [](F x) HWY_ATTR { return hn::Sqrt(x); });
+      return map(d, in, out, n, [](F x) HWY_ATTR { return hn::Sqrt(x); });
   }
+}
+
+void SpecialFull(SpecialFunction which, const float* in, float* out, int64_t n) {
+  special_of<false>(hn::ScalableTag<float>(), which, in, out, n);
+}
+void SpecialHalf(SpecialFunction which, const float* in, float* out, int64_t n) {
+  special_of<false>(hn::CappedTag<float, 8>(), which, in, out, n);
+}
+void SpecialNewton(SpecialFunction which, const float* in, float* out, int64_t n) {
+  special_of<true>(hn::ScalableTag<float>(), which, in, out, n);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -219,7 +238,9 @@ HWY_EXPORT(CopyPrefetch);
 HWY_EXPORT(CopyStreamPrefetch);
 HWY_EXPORT(Write);
 HWY_EXPORT(WriteStream);
-HWY_EXPORT(Special);
+HWY_EXPORT(SpecialFull);
+HWY_EXPORT(SpecialHalf);
+HWY_EXPORT(SpecialNewton);
 
 #if defined(__x86_64__)
 // The processor's own block moves: on recent cores they write whole lines without reading them first.
@@ -317,16 +338,28 @@ constexpr MemoryWay kWriteWays[] = {
 #endif
 };
 
+constexpr SpecialWay kSpecialWays[] = {
+    {"widest vectors", "", false,
+     [](SpecialFunction f, const float* in, float* out, int64_t n) {
+       HWY_DYNAMIC_DISPATCH(SpecialFull)(f, in, out, n);
+     }},
+    {"256-bit vectors", "avx512f", false,
+     [](SpecialFunction f, const float* in, float* out, int64_t n) {
+       HWY_DYNAMIC_DISPATCH(SpecialHalf)(f, in, out, n);
+     }},
+    {"Newton's division", "avx2", true,
+     [](SpecialFunction f, const float* in, float* out, int64_t n) {
+       HWY_DYNAMIC_DISPATCH(SpecialNewton)(f, in, out, n);
+     }},
+};
+
 }  // namespace
 
+std::span<const SpecialWay> special_function_ways() { return kSpecialWays; }
 std::span<const ComputeWay> f32_ways() { return kF32Ways; }
 std::span<const MemoryWay> read_ways() { return kReadWays; }
 std::span<const MemoryWay> copy_ways() { return kCopyWays; }
 std::span<const MemoryWay> write_ways() { return kWriteWays; }
-
-void special(SpecialFunction function, const float* in, float* out, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(Special)(function, in, out, n);
-}
 
 }  // namespace ridgeline::probe
 #endif

@@ -57,13 +57,19 @@ std::vector<Way> special_ways(SpecialFunction function, int threads) {
   const Memory memory = allocate(stride * threads * int64_t(sizeof(float)));
   float* floats = static_cast<float*>(memory.get());
   for (int64_t i = 0; i < stride * threads; ++i) floats[i] = 0.1f + 0.01f * float(i % 337);
-  const auto step = [=](int thread) {
-    float* in = static_cast<float*>(memory.get()) + thread * stride;
-    constexpr int kPasses = 16;
-    for (int pass = 0; pass < kPasses; ++pass) special(function, in, in + kSpecialFloats + 512, kSpecialFloats);
-    return double(kPasses * kSpecialFloats);
-  };
-  return {{"vector code", step}};
+  const bool divides = function != SpecialFunction::kExp && function != SpecialFunction::kSqrt;
+  std::vector<Way> ways;
+  for (const SpecialWay& way : special_function_ways()) {
+    if ((*way.feature && !this_cpu().has(way.feature)) || (way.only_divisions && !divides)) continue;
+    const auto step = [=, run = way.run](int thread) {
+      float* in = static_cast<float*>(memory.get()) + thread * stride;
+      constexpr int kPasses = 16;
+      for (int pass = 0; pass < kPasses; ++pass) run(function, in, in + kSpecialFloats + 512, kSpecialFloats);
+      return double(kPasses * kSpecialFloats);
+    };
+    ways.push_back({way.name, step});
+  }
+  return ways;
 }
 
 // The step runs on the calling thread and starts a region of `threads` threads again and again.
