@@ -81,6 +81,7 @@ class Gradient : public Builder {
  public:
   Gradient(Graph& graph, const OpSchema& op, const Attributes& attributes, std::vector<ValueId> inputs,
            std::vector<ValueId> outputs, std::vector<ValueId> output_gradients);
+  int outputs() const { return int(outputs_.size()); }
   V output(int i = 0) { return {this, outputs_[size_t(i)]}; }
   bool has_gradient(int output) const { return output < int(output_gradients_.size()) && output_gradients_[size_t(output)] != kNoValue; }
   V gradient(int output = 0) { return {this, output_gradients_[size_t(output)]}; }

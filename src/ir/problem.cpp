@@ -22,6 +22,12 @@ std::string input_name(const OpSchema& op, int i) {
   return fmt::format("{}{}", op.inputs[op.inputs.size() - 1].name, i - op.inputs.size() + 1);
 }
 
+int required_outputs(const OpSchema& op) {
+  int required = 0;
+  for (const OutputSpec& o : op.outputs) required += o.optional ? 0 : 1;
+  return std::max(required, 1);
+}
+
 std::string strides_text(const Layout& layout) {
   if (layout.is_row_major()) return "";
   if (layout.is_channels_last()) return "~cl";
@@ -50,6 +56,18 @@ std::vector<int64_t> integers_of(std::string_view list, char separator, const Op
   return out;
 }
 
+std::vector<double> numbers_of(std::string_view list, const OpSchema& op) {
+  const std::string s(list);
+  std::vector<double> out;
+  for (const char* at = s.c_str(); *at;) {
+    char* end = nullptr;
+    out.push_back(std::strtod(at, &end));
+    if (end == at) bad_key(op, fmt::format("'{}' is not a list of numbers", list));
+    at = *end == ',' ? end + 1 : end;
+  }
+  return out;
+}
+
 // "f32[3,5,127]", "[5]", "i64{0,2}", optionally "~cl" or "~1x5x25" (strides).
 Operand parse_operand(std::string_view word, DType like, const OpSchema& op) {
   Operand operand;
@@ -59,9 +77,13 @@ Operand parse_operand(std::string_view word, DType like, const OpSchema& op) {
   if (operand.dtype == DType::kNone) bad_key(op, fmt::format("'{}' is not a dtype", word.substr(0, open)));
   const size_t close = word.find_first_of("]}", open);
   if (close == std::string_view::npos) bad_key(op, fmt::format("a bracket is missing in '{}'", word));
-  const std::vector<int64_t> numbers = integers_of(word.substr(open + 1, close - open - 1), ',', op);
+  const std::string_view list = word.substr(open + 1, close - open - 1);
+  const bool floats = word[open] == '{' && is_float(operand.dtype);
+  const std::vector<int64_t> numbers = floats ? std::vector<int64_t>() : integers_of(list, ',', op);
   if (word[open] == '{') {
-    Tensor content(operand.dtype, {int64_t(numbers.size())});
+    const std::vector<double> reals = floats ? numbers_of(list, op) : std::vector<double>();
+    Tensor content(operand.dtype, {int64_t(floats ? reals.size() : numbers.size())});
+    for (size_t i = 0; i < reals.size(); ++i) store_f64(operand.dtype, content.data(), int64_t(i), reals[i]);
     for (size_t i = 0; i < numbers.size(); ++i) store_i64(operand.dtype, content.data(), int64_t(i), numbers[i]);
     operand.layout = Layout(content.shape());
     operand.is_constant = true;
@@ -95,16 +117,7 @@ AttributeValue parse_attribute(const AttributeSpec& spec, std::string_view word,
     case AttributeSpec::Type::kFloat: return std::strtod(s.c_str(), nullptr);
     case AttributeSpec::Type::kString: return s;
     case AttributeSpec::Type::kInts: return integers_of(word, ',', op);
-    case AttributeSpec::Type::kFloats: {
-      std::vector<double> out;
-      for (const char* at = s.c_str(); *at;) {
-        char* end = nullptr;
-        out.push_back(std::strtod(at, &end));
-        at = *end == ',' ? end + 1 : end;
-        if (end == at && *at) bad_key(op, fmt::format("'{}' is not a list of numbers", word));
-      }
-      return out;
-    }
+    case AttributeSpec::Type::kFloats: return numbers_of(word, op);
     default: bad_key(op, fmt::format("the attribute '{}' cannot be given in text", spec.name));
   }
 }
@@ -156,6 +169,7 @@ std::string Problem::text() const {
     else out += fmt::format(" {}={}{}{}{}", key, name(operand.dtype), ridgeline::text(operand.shape()), strides_text(operand.layout), operand.is_constant ? "!" : "");
   }
   if (!attributes.empty()) out += " " + attributes.text();
+  if (int(outputs.size()) != required_outputs(*op)) out += fmt::format(" outputs={}", outputs.size());
   if (!outputs.empty() && !outputs[0].layout.is_row_major()) out += " out=" + strides_text(outputs[0].layout);
   if (program && (has_epilogue() || op == &elementwise_op())) out += fmt::format(" {}='{}'", has_epilogue() ? "epilogue" : "program", program->text());
   return out;
@@ -188,6 +202,7 @@ Problem parse_problem(const OpSchema& op, std::string_view keys) {
   problem.op = &op;
   DType like = DType::kF32;
   std::string epilogue, out_strides;
+  int outputs = 0;  // 0: those that are not optional
   std::vector<Operand> extras;
   for (const std::string& word : split_words(keys)) {
     const size_t eq = word.find('=');
@@ -214,6 +229,7 @@ Problem parse_problem(const OpSchema& op, std::string_view keys) {
     if (done) continue;
     if (key == "epilogue" || key == "program") epilogue = value;
     else if (key == "out") out_strides = value;
+    else if (key == "outputs") outputs = int(integers_of(value, ',', op).at(0));
     else if (key.size() > 1 && key[0] == 'e' && std::isdigit(static_cast<unsigned char>(key[1]))) extras.push_back(parse_operand(value, like, op));
     else bad_key(op, fmt::format("there is no key '{}'", key));
   }
@@ -225,8 +241,6 @@ Problem parse_problem(const OpSchema& op, std::string_view keys) {
     if (operand.present()) infos[i] = {operand.dtype, to_shape(operand.shape()), std::nullopt, operand.constant};
     pointers.push_back(operand.present() ? &infos[i] : nullptr);
   }
-  int required = 0;
-  for (const OutputSpec& o : op.outputs) if (!o.optional) ++required;
   std::vector<ValueInfo> results;
   if (&op == &elementwise_op()) {
     Infer infer(op, problem.attributes, "problem", pointers, 1);
@@ -234,12 +248,12 @@ Problem parse_problem(const OpSchema& op, std::string_view keys) {
     for (int i = 0; i < problem.op_inputs; ++i) all.push_back(i);
     results = {{like, infer.broadcast_shape(all), std::nullopt, {}}};
   } else {
-    results = infer_node(op, problem.attributes, "problem", pointers, std::max(required, 1));
+    results = infer_node(op, problem.attributes, "problem", pointers, outputs > 0 ? outputs : required_outputs(op));
   }
   for (const ValueInfo& r : results) {
     Operand operand;
     operand.dtype = r.dtype;
-    operand.layout = Layout(extents(*r.shape));
+    if (r.shape) operand.layout = Layout(extents(*r.shape));
     problem.outputs.push_back(operand);
   }
   if (out_strides == "~cl") problem.outputs[0].layout = Layout::channels_last(problem.output().shape());

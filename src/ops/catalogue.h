@@ -87,6 +87,40 @@ extern constinit const OpSchema kWhere;
 extern constinit const OpSchema kXor;
 
 // ---- movement
+extern constinit const OpSchema kCastLike;
+extern constinit const OpSchema kConcat;
+extern constinit const OpSchema kConstantOfShape;
+extern constinit const OpSchema kCopy;
+extern constinit const OpSchema kCumSum;
+extern constinit const OpSchema kDepthToSpace;
+extern constinit const OpSchema kDropout;
+extern constinit const OpSchema kExpand;
+extern constinit const OpSchema kEyeLike;
+extern constinit const OpSchema kFlatten;
+extern constinit const OpSchema kGather;
+extern constinit const OpSchema kGatherElements;
+extern constinit const OpSchema kGatherND;
+extern constinit const OpSchema kIdentity;
+extern constinit const OpSchema kNonZero;
+extern constinit const OpSchema kOneHot;
+extern constinit const OpSchema kPad;
+extern constinit const OpSchema kRange;
+extern constinit const OpSchema kReshape;
+extern constinit const OpSchema kResize;
+extern constinit const OpSchema kReverseSequence;
+extern constinit const OpSchema kScatterElements;
+extern constinit const OpSchema kScatterND;
+extern constinit const OpSchema kShape;
+extern constinit const OpSchema kSize;
+extern constinit const OpSchema kSlice;
+extern constinit const OpSchema kSpaceToDepth;
+extern constinit const OpSchema kSplit;
+extern constinit const OpSchema kSqueeze;
+extern constinit const OpSchema kTile;
+extern constinit const OpSchema kTopK;
+extern constinit const OpSchema kTranspose;
+extern constinit const OpSchema kTrilu;
+extern constinit const OpSchema kUnsqueeze;
 
 // ---- control
 

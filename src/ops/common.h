@@ -96,7 +96,7 @@ constexpr Elementwise comparison(std::string_view name, std::string_view express
 
 /// One or more operands of one type, broadcast together.
 constexpr Elementwise variadic(std::string_view name, TypeSet types, std::string_view doc) {
-  InputSpec rest{"data_0", types, "data_0"};
+  InputSpec rest{"data", types, "data"};
   rest.variadic = true;
   return elementwise(name, {}, doc, {rest});
 }

@@ -7,47 +7,23 @@ namespace ridgeline {
 
 namespace {
 
+constexpr TypeSet kSmall =
+    type_bit(DType::kF8E4M3) | type_bit(DType::kF8E5M2) | type_bit(DType::kI4) | type_bit(DType::kU4);
 constexpr StaticList<int, 16> kOrder = {1, 7, 9, 13};
 constexpr StaticList<int, 16> kVariadic = {1, 6, 8, 12, 13};
-constexpr StaticList<std::string_view, 24> kVariadicSamples = {"data_0=f32[2,3,65] data_1=f32[65] data_2=f32[3,1]",
-                                                               "data_0=f32[7]", "data_0=f32[0,3] data_1=f32[1]"};
+constexpr StaticList<std::string_view, 24> kVariadicSamples = {"data0=f32[2,3,65] data1=f32[65] data2=f32[3,1]",
+                                                               "data0=f32[7]", "data0=f32[0,3] data1=f32[1]"};
 
-void infer_cast(Infer& i) {
-  const int64_t to = i.integer("to");
-  const DType dtype = dtype_of_onnx(int(to));
-  i.require(dtype != DType::kNone,
-            fmt::format("'to' = {} is not supported; allowed: the numbers of {}", to, text(kAll)));
-  i.output(0, dtype, i.shape(0));
-  if (auto values = i.values(0); values && is_integer(dtype) && info(dtype).bits >= 32) i.output_values(0, *values);
-}
-
-void infer_where(Infer& i) {
-  i.output(0, i.dtype(1), i.broadcast_shape({0, 1, 2}));
-  const auto condition = i.values(0), x = i.values(1), y = i.values(2);
-  if (!condition || !x || !y || i.dtype(1) == DType::kBool) return;
-  const size_t count = std::max({condition->size(), x->size(), y->size()});
-  std::vector<Dim> result;
-  for (size_t k = 0; k < count; ++k) {
-    const Dim& c = (*condition)[condition->size() == 1 ? 0 : k];
-    if (!c.known()) return;
-    const std::vector<Dim>& from = c.value() ? *x : *y;
-    result.push_back(from[from.size() == 1 ? 0 : k]);
-  }
-  i.output_values(0, std::move(result));
-}
-
+// The bounds are scalars; [1] is not the standard's form, but exporters write it.
 void infer_clip(Infer& i) {
-  bool scalars = true;
   for (int k = 1; k <= 2; ++k) {
     if (!i.has(k)) continue;
     for (const Dim& extent : i.shape(k)) {
       i.require(!extent.known() || extent.is(1),
                 fmt::format("'{}' has shape {}; allowed: a scalar", i.op().inputs[k].name, text(i.shape(k))));
     }
-    scalars = scalars && i.shape(k).empty();
   }
-  if (scalars) return infer_elementwise(i);
-  i.same_as(0, 0);  // [1] as bound: not the standard's form, but exporters write it
+  infer_elementwise(i);
 }
 
 void infer_bit_shift(Infer& i) {
@@ -166,24 +142,22 @@ constinit const OpSchema kClip = with_infer(
     infer_clip);
 
 constinit const OpSchema kWhere =
-    with_infer(elementwise("Where", {{"select(condition, x, y)"}}, "x where condition holds, else y; broadcast",
-                           {{"condition", kBools}, {"x", kAll}, {"y", kAll, "x"}})
-                   .versions({9, 16})
-                   .samples({"condition=bool[2,3,65] x=f32[65] y=f32[3,1]", "condition=bool[] x=i64[4] y=i64[2,1]",
-                             "condition=bool[0,1] x=f16[3] y=f16[1]"})
-                   .ulps(0),
-               infer_where);
+    elementwise("Where", {{"select(condition, x, y)"}}, "x where condition holds, else y; broadcast",
+                {{"condition", kBools}, {"x", kAll}, {"y", kAll, "x"}})
+        .versions({9, 16})
+        .samples({"condition=bool[2,3,65] x=f32[65] y=f32[3,1]", "condition=bool[] x=i64[4] y=i64[2,1]",
+                  "condition=bool[0,1] x=f16[3] y=f16[1]"})
+        .ulps(0);
 
-constinit const OpSchema kCast = with_infer(
+constinit const OpSchema kCast =
     elementwise(
         "Cast", {},
         "input in another type: floats round to even, float to integer truncates and saturates, nonzero is true",
-        {{"input", kAll}})
+        {{"input", kAll | kSmall}})
         .attributes({required("to", AttributeType::kInt), {"saturate", 1}, {"round_mode", "up"}})
         .versions({1, 6, 9, 13, 19, 21, 23, 24})
         .samples({"input=f32[2,3,65] to=10", "input=f32[7] to=7", "input=i64[3,0] to=1", "input=bool[5] to=1",
                   "input=u8[2] to=9"})
-        .ulps(0),
-    infer_cast);
+        .ulps(0);
 
 }  // namespace ridgeline
