@@ -29,7 +29,8 @@ struct Decision {
 class Decisions {
  public:
   std::vector<Decision> all;
-  std::string pass;  // the one that runs now; set by the pipeline
+  std::string pass;  // the one that runs now, and its stage; set by the pipeline
+  int stage = 0;
   int most_applied = -1;
   int applied = 0;
   std::set<std::string, std::less<>> undone;  // "pass/node"

@@ -1,0 +1,41 @@
+// The passes, one page each; src/optimize/pipeline.cpp gives each its place and its name.
+#pragma once
+
+#include <optional>
+
+#include "ir/graph.h"
+#include "optimize/decision.h"
+
+namespace ridgeline {
+
+void fold_constants(Graph& graph, Decisions& decisions);
+void eliminate_identities(Graph& graph, Decisions& decisions);
+void canonicalize(Graph& graph, Decisions& decisions);
+void simplify_movement(Graph& graph, Decisions& decisions);
+void match_composites(Graph& graph, Decisions& decisions);
+void fold_batch_normalization(Graph& graph, Decisions& decisions);
+void fold_affine(Graph& graph, Decisions& decisions);
+void fuse_epilogues(Graph& graph, Decisions& decisions);
+void fuse_residuals(Graph& graph, Decisions& decisions);
+void fuse_add_normalization(Graph& graph, Decisions& decisions);
+void merge_projections(Graph& graph, Decisions& decisions);
+void fuse_elementwise(Graph& graph, Decisions& decisions);
+void channels_last(Graph& graph, Decisions& decisions);
+
+// ---- what passes share
+
+/// The origins of several nodes, in order, without repetition.
+std::vector<std::string> origins(std::initializer_list<const Node*> nodes);
+void add_origin(Node& node, const Node& from);
+/// Bytes of a value if its shape is known with open symbols at 1.
+int64_t value_bytes(const Graph& graph, ValueId value);
+/// FLOPs of a node with open symbols at 1.
+int64_t node_flops(const Graph& graph, const Node& node);
+/// Does `value` depend on an output of `node`?
+bool depends_on(const Graph& graph, ValueId value, const Node& node);
+/// All elements of a float constant equal: its number.
+std::optional<double> uniform_constant(const Graph& graph, ValueId value);
+/// Is there a kernel other than the reference for this node with its program, at f32 and plain layouts? Else the reason.
+std::string why_no_kernel(const Graph& graph, const Node& node, const std::shared_ptr<const Program>& program, const std::vector<ValueId>& inputs, int op_inputs);
+
+}  // namespace ridgeline

@@ -1,0 +1,124 @@
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/kernel.h"
+#include "optimize/passes.h"
+
+namespace ridgeline {
+namespace {
+
+Extents extents_at_one(const Graph& graph, ValueId v) {
+  Bindings ones;
+  for (const std::string& s : graph.symbols()) ones[s] = 1;
+  Extents out;
+  for (const Dim& d : graph.value(v).shape()) {
+    const Dim bound = d.bind(ones);
+    out.push_back(bound.known() ? std::max<int64_t>(bound.value(), 0) : 1);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> origins(std::initializer_list<const Node*> nodes) {
+  std::vector<std::string> names;
+  for (const Node* node : nodes) {
+    const std::vector<std::string> own = node->origin.empty() ? std::vector<std::string>{node->name} : node->origin;
+    for (const std::string& name : own) if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  return names;
+}
+
+void add_origin(Node& node, const Node& from) { node.origin = origins({&node, &from}); }
+
+int64_t value_bytes(const Graph& graph, ValueId v) {
+  if (v == kNoValue || !graph.value(v).info.shape) return 0;
+  return bytes_of(graph.value(v).dtype(), element_count(extents_at_one(graph, v)));
+}
+
+int64_t node_flops(const Graph& graph, const Node& node) {
+  Problem p;
+  p.op = node.op;
+  p.attributes = node.attributes;
+  p.op_inputs = node.op_inputs;
+  p.program = node.program;
+  for (ValueId v : node.inputs) {
+    Operand o;
+    if (v != kNoValue && graph.value(v).info.shape) {
+      o.dtype = graph.value(v).dtype();
+      o.layout = Layout(extents_at_one(graph, v));
+      if (const Tensor* c = graph.constant(v)) o.constant = *c;
+    }
+    p.inputs.push_back(o);
+  }
+  for (ValueId v : node.outputs) {
+    Operand o;
+    if (v != kNoValue && graph.value(v).info.shape) {
+      o.dtype = graph.value(v).dtype();
+      o.layout = Layout(extents_at_one(graph, v));
+    }
+    p.outputs.push_back(o);
+  }
+  return cost_of(p).flops;
+}
+
+bool depends_on(const Graph& graph, ValueId value, const Node& node) {
+  std::vector<ValueId> stack = {value};
+  std::vector<char> seen(static_cast<size_t>(graph.node_capacity()), 0);
+  while (!stack.empty()) {
+    const ValueId v = stack.back();
+    stack.pop_back();
+    const Node* producer = graph.producer(v);
+    if (!producer || seen[size_t(producer->id)]) continue;
+    if (producer->id == node.id) return true;
+    seen[size_t(producer->id)] = 1;
+    for (ValueId i : producer->inputs) if (i != kNoValue) stack.push_back(i);
+  }
+  return false;
+}
+
+std::optional<double> uniform_constant(const Graph& graph, ValueId v) {
+  const Tensor* t = graph.constant(v);
+  if (!t || !is_float(t->dtype()) || t->elements() == 0) return std::nullopt;
+  const double first = t->f64(0);
+  for (int64_t i = 1; i < t->elements(); ++i) if (t->f64(i) != first) return std::nullopt;
+  return first;
+}
+
+std::string why_no_kernel(const Graph& graph, const Node& node, const std::shared_ptr<const Program>& program, const std::vector<ValueId>& inputs, int op_inputs) {
+  Problem p;
+  p.op = node.op;
+  p.attributes = node.attributes;
+  p.op_inputs = op_inputs;
+  p.program = program;
+  for (ValueId v : inputs) {
+    Operand o;
+    if (v != kNoValue) {
+      o.dtype = graph.value(v).dtype();
+      o.layout = Layout(extents_at_one(graph, v));
+      if (const Tensor* c = graph.constant(v)) {
+        o.constant = *c;
+        o.is_constant = true;
+      }
+    }
+    p.inputs.push_back(o);
+  }
+  for (ValueId v : node.outputs) {
+    Operand o;
+    if (v != kNoValue) {
+      o.dtype = graph.value(v).dtype();
+      o.layout = Layout(extents_at_one(graph, v));
+    }
+    p.outputs.push_back(o);
+  }
+  std::string reason = "no kernel is registered";
+  for (const Kernel* k : kernels_of(node.op->is_elementwise() ? "Elementwise" : node.op->name)) {
+    if (k->name.find("reference") != std::string_view::npos) continue;
+    const Support support = k->supports(p);
+    if (support.ok) return "";
+    reason = fmt::format("{}: {}", k->name, support.reason);
+  }
+  return reason;
+}
+
+}  // namespace ridgeline
