@@ -221,6 +221,7 @@ class Importer {
     const auto imported = node.opsets->find(domain);
     const int64_t opset = imported == node.opsets->end() ? 1 : imported->second;
     if (proto.op_type().empty()) fail(ErrorCode::kBadModel, "it has no operator");
+    if (!is_utf8(proto.op_type()) || !is_utf8(domain)) fail(ErrorCode::kBadModel, "its operator or domain is no UTF-8");
     if (imported == node.opsets->end() && !find_op(proto.op_type(), domain)) {
       fail(ErrorCode::kUnsupported, "domain {} is not imported, and there is no such operator", shown_domain(domain));
     }
@@ -248,14 +249,22 @@ class Importer {
     upgrade(form);
     const OpSchema& op = check_known(form);
     check_attributes(op, form.attributes);
-    std::vector<std::string> names;
-    for (int i = 0; i < outputs; ++i)
-      names.push_back(proto.output(i).empty() ? graph_.fresh_name(node.name) : proto.output(i));
-    const NodeId id =
-        graph_.add_node(op, std::move(form.inputs), std::move(form.attributes), outputs, names, node.name);
+    std::vector<std::string> names(proto.output().begin(), proto.output().begin() + outputs);
+    const NodeId id = graph_.node_capacity();
+    try {
+      graph_.add_node(op, std::move(form.inputs), std::move(form.attributes), outputs, names, node.name);
+    } catch (const Error&) {
+      graph_.remove(graph_.node(id));  // so that the graph stays sound where unsupported nodes are collected
+      throw;
+    }
     graph_.node(id).origin = {node.name};
     for (int i = 0; i < outputs; ++i) {
-      if (!proto.output(i).empty()) values_[proto.output(i)] = graph_.node(id).output(i);
+      if (names[size_t(i)].empty()) continue;
+      const ValueId value = graph_.node(id).output(i);
+      if (graph_.value(value).name != names[size_t(i)]) {
+        fail(ErrorCode::kBadModel, "the name {} is taken by a node made from an old form", quote(names[size_t(i)]));
+      }
+      values_[names[size_t(i)]] = value;
     }
   }
 
