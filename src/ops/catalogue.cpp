@@ -27,18 +27,65 @@ constexpr const OpSchema* kOps[] = {
     // ---- control
 
     // ---- reduce
+    &kReduceSum,
+    &kReduceMean,
+    &kReduceMax,
+    &kReduceMin,
+    &kReduceProd,
+    &kReduceL1,
+    &kReduceL2,
+    &kReduceLogSum,
+    &kReduceLogSumExp,
+    &kReduceSumSquare,
+    &kArgMax,
+    &kArgMin,
 
     // ---- normalize
+    &kSoftmax,
+    &kLogSoftmax,
+    &kHardmax,
+    &kLayerNormalization,
+    &kRmsNormalization,
+    &kSimplifiedLayerNormalization,
+    &kAddLayerNormalization,
+    &kAddRmsNormalization,
+    &kSkipLayerNormalization,
+    &kSkipSimplifiedLayerNormalization,
+    &kBatchNormalization,
+    &kInstanceNormalization,
+    &kGroupNormalization,
+    &kLpNormalization,
+    &kMeanVarianceNormalization,
+    &kLrn,
 
     // ---- matmul
+    &kMatMul,
+    &kGemm,
+    &kFusedMatMul,
+    &kMatMulInteger,
+    &kQLinearMatMul,
 
     // ---- conv
+    &kConv,
+    &kConvTranspose,
+    &kConvInteger,
+    &kQLinearConv,
 
     // ---- pool
+    &kMaxPool,
+    &kAveragePool,
+    &kLpPool,
+    &kGlobalAveragePool,
+    &kGlobalMaxPool,
+    &kGlobalLpPool,
 
     // ---- attention
+    &kScaledDotProductAttention,
 
     // ---- quantize
+    &kQuantizeLinear,
+    &kDequantizeLinear,
+    &kDynamicQuantizeLinear,
 
     // ---- recurrent
 

@@ -125,18 +125,65 @@ extern constinit const OpSchema kUnsqueeze;
 // ---- control
 
 // ---- reduce
+extern constinit const OpSchema kReduceSum;
+extern constinit const OpSchema kReduceMean;
+extern constinit const OpSchema kReduceMax;
+extern constinit const OpSchema kReduceMin;
+extern constinit const OpSchema kReduceProd;
+extern constinit const OpSchema kReduceL1;
+extern constinit const OpSchema kReduceL2;
+extern constinit const OpSchema kReduceLogSum;
+extern constinit const OpSchema kReduceLogSumExp;
+extern constinit const OpSchema kReduceSumSquare;
+extern constinit const OpSchema kArgMax;
+extern constinit const OpSchema kArgMin;
 
 // ---- normalize
+extern constinit const OpSchema kSoftmax;
+extern constinit const OpSchema kLogSoftmax;
+extern constinit const OpSchema kHardmax;
+extern constinit const OpSchema kLayerNormalization;
+extern constinit const OpSchema kRmsNormalization;
+extern constinit const OpSchema kSimplifiedLayerNormalization;
+extern constinit const OpSchema kAddLayerNormalization;
+extern constinit const OpSchema kAddRmsNormalization;
+extern constinit const OpSchema kSkipLayerNormalization;
+extern constinit const OpSchema kSkipSimplifiedLayerNormalization;
+extern constinit const OpSchema kBatchNormalization;
+extern constinit const OpSchema kInstanceNormalization;
+extern constinit const OpSchema kGroupNormalization;
+extern constinit const OpSchema kLpNormalization;
+extern constinit const OpSchema kMeanVarianceNormalization;
+extern constinit const OpSchema kLrn;
 
 // ---- matmul
+extern constinit const OpSchema kMatMul;
+extern constinit const OpSchema kGemm;
+extern constinit const OpSchema kFusedMatMul;
+extern constinit const OpSchema kMatMulInteger;
+extern constinit const OpSchema kQLinearMatMul;
 
 // ---- conv
+extern constinit const OpSchema kConv;
+extern constinit const OpSchema kConvTranspose;
+extern constinit const OpSchema kConvInteger;
+extern constinit const OpSchema kQLinearConv;
 
 // ---- pool
+extern constinit const OpSchema kMaxPool;
+extern constinit const OpSchema kAveragePool;
+extern constinit const OpSchema kLpPool;
+extern constinit const OpSchema kGlobalAveragePool;
+extern constinit const OpSchema kGlobalMaxPool;
+extern constinit const OpSchema kGlobalLpPool;
 
 // ---- attention
+extern constinit const OpSchema kScaledDotProductAttention;
 
 // ---- quantize
+extern constinit const OpSchema kQuantizeLinear;
+extern constinit const OpSchema kDequantizeLinear;
+extern constinit const OpSchema kDynamicQuantizeLinear;
 
 // ---- recurrent
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "ops/catalogue.h"
 #include "ops/common.h"
 
 namespace ridgeline {
@@ -19,22 +20,27 @@ DType stash_type(int64_t onnx_id, DType x) {
 void check_stash_type(Infer& i) {
   const DType stash = dtype_of_onnx(int(i.integer("stash_type")));
   i.require(stash == DType::kF32 || stash == DType::kBF16 || stash == DType::kF64,
-            "stash_type " + std::to_string(i.integer("stash_type")) + " is unsupported: allowed are 1 (f32), 11 (f64) and 16 (bf16)");
+            "stash_type " + std::to_string(i.integer("stash_type")) +
+                " is unsupported: allowed are 1 (f32), 11 (f64) and 16 (bf16)");
 }
 
-int normalized_axis(const Infer& i) { return i.op().attributes[0].name == "axis" ? i.axis(i.integer("axis"), i.rank(0)) : i.rank(0) - 1; }
+int normalized_axis(const Infer& i) {
+  return i.op().attributes[0].name == "axis" ? i.axis(i.integer("axis"), i.rank(0)) : i.rank(0) - 1;
+}
 
 /// Scale and bias vary over the normalized axes only: [rows, 1] is another operator.
 void check_parameter(Infer& i, int input, int axis) {
   const int rank = i.rank(0), shift = rank - i.rank(input);
-  i.require(shift >= 0, fmt::format("input '{}' has rank {}, more than the {} of x", i.op().inputs[input].name, i.rank(input), rank));
+  i.require(shift >= 0, fmt::format("input '{}' has rank {}, more than the {} of x", i.op().inputs[input].name,
+                                    i.rank(input), rank));
   for (int a = 0; a < i.rank(input); ++a) {
     const Dim& extent = i.dim(input, a);
     if (extent.is(1)) continue;
     const Dim& want = i.dim(0, a + shift);
     const bool fits = a + shift >= axis && (extent == want || !extent.known() || !want.known());
-    i.require(fits, fmt::format("input '{}' is {}: it must broadcast over the normalized axes {} to {} of x, which is {}",
-                                i.op().inputs[input].name, describe(i, input), axis, rank - 1, describe(i, 0)));
+    i.require(fits,
+              fmt::format("input '{}' is {}: it must broadcast over the normalized axes {} to {} of x, which is {}",
+                          i.op().inputs[input].name, describe(i, input), axis, rank - 1, describe(i, 0)));
   }
 }
 
@@ -60,7 +66,8 @@ struct Rows {
 };
 Rows rows_of(const Extents& shape, int64_t axis) {
   Rows r;
-  for (int a = 0; a < int(shape.size()); ++a) (a < positive_axis(axis, int(shape.size())) ? r.rows : r.cols) *= shape[size_t(a)];
+  for (int a = 0; a < int(shape.size()); ++a)
+    (a < positive_axis(axis, int(shape.size())) ? r.rows : r.cols) *= shape[size_t(a)];
   return r;
 }
 
@@ -81,8 +88,8 @@ struct NormOutputs {
 };
 
 /// x has been summed with the residual. With `centered`, the mean is taken off.
-void normalize_rows(const Reference& c, const std::vector<double>& x, const Extents& shape, int axis, double epsilon, bool centered,
-                    const RefArray* scale, const RefArray* bias, NormOutputs out) {
+void normalize_rows(const Reference& c, const std::vector<double>& x, const Extents& shape, int axis, double epsilon,
+                    bool centered, const RefArray* scale, const RefArray* bias, NormOutputs out) {
   const Rows r = rows_of(shape, axis);
   const ParameterIndex scale_at(scale, shape, axis), bias_at(bias, shape, axis);
   c.parallel_for(r.rows, [&](int64_t begin, int64_t end) {
@@ -116,7 +123,8 @@ std::vector<double> summed(Reference& c, const std::vector<int>& addends, int su
   for (int input : addends) {
     if (!c.has(input)) continue;
     const RefArray& r = c.in[size_t(input)];
-    for (Index at(c.in[0].shape); at.more(); ++at) sum[size_t(at.flat())] += r.f[size_t(broadcast_index(r.shape, at.at()))];
+    for (Index at(c.in[0].shape); at.more(); ++at)
+      sum[size_t(at.flat())] += r.f[size_t(broadcast_index(r.shape, at.at()))];
   }
   if (c.wants(sum_output)) c.out[size_t(sum_output)].f = sum;
   return sum;
@@ -152,7 +160,8 @@ struct Parts {
 };
 
 /// The wide, normalized x, without scale and bias.
-Parts normalized(Builder& b, V x, bool centered, Square square, Root root, std::vector<int64_t> axes, bool want_inverse) {
+Parts normalized(Builder& b, V x, bool centered, Square square, Root root, std::vector<int64_t> axes,
+                 bool want_inverse) {
   V wide = cast_if(b, x, stash_type(b.integer("stash_type"), b.dtype(x)));
   Parts parts;
   V d = wide;
@@ -210,8 +219,9 @@ void decompose_add_norm(Builder& b) {
 
 // ---- gradients
 
-/// d(x) of (x - mean) * inverse: inverse * (dn - mean(dn) - n * mean(dn * n)), n the normalized x; RMS: without mean(dn).
-/// Written, since that of the decomposition subtracts nearly equal numbers in long rows. Returns n too, for d(scale).
+/// d(x) of (x - mean) * inverse: inverse * (dn - mean(dn) - n * mean(dn * n)), n the normalized x; RMS: without
+/// mean(dn). Written, since that of the decomposition subtracts nearly equal numbers in long rows. Returns n too, for
+/// d(scale).
 V norm_input_gradient(Gradient& g, V x, V scale, V dy, bool centered, V& n_out) {
   const std::vector<int64_t> axes = axes_from(g, x);
   Parts parts = normalized(g, x, centered, Square::kMul, Root::kReciprocal, axes, true);
@@ -223,7 +233,8 @@ V norm_input_gradient(Gradient& g, V x, V scale, V dy, bool centered, V& n_out) 
   return cast_if(g, dx * parts.inverse, g.dtype(x));
 }
 
-void norm_gradient(Gradient& g, V x, int scale, int bias, bool centered, const std::vector<int>& x_inputs, int sum_output) {
+void norm_gradient(Gradient& g, V x, int scale, int bias, bool centered, const std::vector<int>& x_inputs,
+                   int sum_output) {
   V dx;
   if (g.has_gradient(0)) {
     V n;
@@ -247,11 +258,13 @@ void infer_add_norm(Infer& i, int last) {
 
 }  // namespace
 
-extern constinit const OpSchema kLayerNormalization = {
+constinit const OpSchema kLayerNormalization = {
     .name = "LayerNormalization",
     .family = "normalize",
     .kind = OpKind::kReduction,
-    .doc = "(x - mean) / sqrt(variance + epsilon) * scale + bias over the axes from `axis` to the last. Source: ONNX LayerNormalization-17.",
+    .doc =
+        "(x - mean) / sqrt(variance + epsilon) * scale + bias over the axes from `axis` to the last. Source: ONNX "
+        "LayerNormalization-17.",
     .since = 17,
     .versions = {17},
     .inputs = {{"x", kFloats}, {"scale", kFloats, "x"}, {"bias", kFloats, "x", true}},
@@ -261,25 +274,29 @@ extern constinit const OpSchema kLayerNormalization = {
     .cost = [](const Problem& p) { return norm_cost(p, 1 + p.has(2), true); },
     .reference =
         [](Reference& c) {
-          normalize_rows(c, c.in[0].f, c.in[0].shape, positive_axis(c.integer("axis"), c.in[0].rank()), c.number("epsilon"), true, &c.in[1],
-                         input_or_null(c, 2), {&c.out[0], output_or_null(c, 1), output_or_null(c, 2)});
+          normalize_rows(c, c.in[0].f, c.in[0].shape, positive_axis(c.integer("axis"), c.in[0].rank()),
+                         c.number("epsilon"), true, &c.in[1], input_or_null(c, 2),
+                         {&c.out[0], output_or_null(c, 1), output_or_null(c, 2)});
         },
     .decompose = {decompose_layer_norm<Square::kPow, Root::kDiv>, decompose_layer_norm<Square::kMul, Root::kDiv>,
-                  decompose_layer_norm<Square::kPow, Root::kReciprocal>, decompose_layer_norm<Square::kMul, Root::kReciprocal>,
-                  decompose_layer_norm_affine},
+                  decompose_layer_norm<Square::kPow, Root::kReciprocal>,
+                  decompose_layer_norm<Square::kMul, Root::kReciprocal>, decompose_layer_norm_affine},
     .gradient = [](Gradient& g) { norm_gradient(g, g.input(0), 1, 2, true, {0}, -1); },
-    .samples = {"x=f32[2,3,64] scale=f32[64] bias=f32[64]", "x=f32[3,5,127] scale=f32[127]", "x=f32[1,7,768] scale=f32[768] bias=f32[768]",
-                "x=f32[4,6,8] axis=1 scale=f32[6,8] bias=f32[6,8]", "x=f32[2,5,3] axis=0 scale=f32[2,5,3] bias=f32[1]",
-                "x=f32[0,5] scale=f32[5] bias=f32[5]", "x=f32[5,1] scale=f32[1] bias=f32[1]", "x=f64[3,33] scale=f64[33] epsilon=0.01",
+    .samples = {"x=f32[2,3,64] scale=f32[64] bias=f32[64]", "x=f32[3,5,127] scale=f32[127]",
+                "x=f32[1,7,768] scale=f32[768] bias=f32[768]", "x=f32[4,6,8] axis=1 scale=f32[6,8] bias=f32[6,8]",
+                "x=f32[2,5,3] axis=0 scale=f32[2,5,3] bias=f32[1]", "x=f32[0,5] scale=f32[5] bias=f32[5]",
+                "x=f32[5,1] scale=f32[1] bias=f32[1]", "x=f64[3,33] scale=f64[33] epsilon=0.01",
                 "x=f16[1,7,129] scale=f16[129] bias=f16[129]", "x=bf16[3,65] scale=bf16[65] bias=bf16[65]"},
     .tolerance = Tolerance::reduction(),
 };
 
-extern constinit const OpSchema kRmsNormalization = {
+constinit const OpSchema kRmsNormalization = {
     .name = "RMSNormalization",
     .family = "normalize",
     .kind = OpKind::kReduction,
-    .doc = "x / sqrt(mean of squares + epsilon) * scale over the axes from `axis` to the last. Source: ONNX RMSNormalization-23; Zhang and Sennrich, 2019.",
+    .doc =
+        "x / sqrt(mean of squares + epsilon) * scale over the axes from `axis` to the last. Source: ONNX "
+        "RMSNormalization-23; Zhang and Sennrich, 2019.",
     .since = 23,
     .versions = {23},
     .inputs = {{"x", kFloats}, {"scale", kFloats, "x"}},
@@ -289,23 +306,27 @@ extern constinit const OpSchema kRmsNormalization = {
     .cost = [](const Problem& p) { return norm_cost(p, 1, false); },
     .reference =
         [](Reference& c) {
-          normalize_rows(c, c.in[0].f, c.in[0].shape, positive_axis(c.integer("axis"), c.in[0].rank()), c.number("epsilon"), false, &c.in[1],
-                         nullptr, {&c.out[0]});
+          normalize_rows(c, c.in[0].f, c.in[0].shape, positive_axis(c.integer("axis"), c.in[0].rank()),
+                         c.number("epsilon"), false, &c.in[1], nullptr, {&c.out[0]});
         },
-    .decompose = {decompose_rms_norm<Square::kMul, Root::kReciprocal>, decompose_rms_norm<Square::kPow, Root::kReciprocal>,
-                  decompose_rms_norm<Square::kPow, Root::kDiv>, decompose_rms_norm<Square::kMul, Root::kDiv>},
+    .decompose = {decompose_rms_norm<Square::kMul, Root::kReciprocal>,
+                  decompose_rms_norm<Square::kPow, Root::kReciprocal>, decompose_rms_norm<Square::kPow, Root::kDiv>,
+                  decompose_rms_norm<Square::kMul, Root::kDiv>},
     .gradient = [](Gradient& g) { norm_gradient(g, g.input(0), 1, -1, false, {0}, -1); },
-    .samples = {"x=f32[2,3,64] scale=f32[64]", "x=f32[3,5,127] scale=f32[127]", "x=f16[1,7,4096] scale=f16[4096]", "x=bf16[0,5] scale=bf16[5]",
-                "x=f32[4,6,8] axis=1 scale=f32[6,8]", "x=f64[3,17] scale=f64[1] epsilon=0.001", "x=f32[9,1] scale=f32[1]"},
+    .samples = {"x=f32[2,3,64] scale=f32[64]", "x=f32[3,5,127] scale=f32[127]", "x=f16[1,7,4096] scale=f16[4096]",
+                "x=bf16[0,5] scale=bf16[5]", "x=f32[4,6,8] axis=1 scale=f32[6,8]",
+                "x=f64[3,17] scale=f64[1] epsilon=0.001", "x=f32[9,1] scale=f32[1]"},
     .tolerance = Tolerance::reduction(),
 };
 
 /// The same operator under the name that ONNX Runtime gives it, in the standard's own domain.
-extern constinit const OpSchema kSimplifiedLayerNormalization = {
+constinit const OpSchema kSimplifiedLayerNormalization = {
     .name = "SimplifiedLayerNormalization",
     .family = "normalize",
     .kind = OpKind::kReduction,
-    .doc = "RMSNormalization as exporters wrote it before it was in the standard. Source: ONNX Runtime, SimplifiedLayerNormalization-1.",
+    .doc =
+        "RMSNormalization as exporters wrote it before it was in the standard. Source: ONNX Runtime, "
+        "SimplifiedLayerNormalization-1.",
     .since = 1,
     .versions = {1},
     .inputs = {{"x", kFloats}, {"scale", kFloats, "x"}},
@@ -315,15 +336,16 @@ extern constinit const OpSchema kSimplifiedLayerNormalization = {
     .cost = [](const Problem& p) { return norm_cost(p, 1, false); },
     .reference =
         [](Reference& c) {
-          normalize_rows(c, c.in[0].f, c.in[0].shape, positive_axis(c.integer("axis"), c.in[0].rank()), c.number("epsilon"), false, &c.in[1],
-                         nullptr, {&c.out[0], nullptr, output_or_null(c, 1)});
+          normalize_rows(c, c.in[0].f, c.in[0].shape, positive_axis(c.integer("axis"), c.in[0].rank()),
+                         c.number("epsilon"), false, &c.in[1], nullptr, {&c.out[0], nullptr, output_or_null(c, 1)});
         },
     .gradient = [](Gradient& g) { norm_gradient(g, g.input(0), 1, -1, false, {0}, -1); },
-    .samples = {"x=f32[2,3,64] scale=f32[64]", "x=f32[3,5,127] scale=f32[127] epsilon=0.001", "x=f32[0,5] scale=f32[5]"},
+    .samples = {"x=f32[2,3,64] scale=f32[64]", "x=f32[3,5,127] scale=f32[127] epsilon=0.001",
+                "x=f32[0,5] scale=f32[5]"},
     .tolerance = Tolerance::reduction(),
 };
 
-extern constinit const OpSchema kAddLayerNormalization = {
+constinit const OpSchema kAddLayerNormalization = {
     .name = "AddLayerNormalization",
     .domain = "ridgeline",
     .family = "normalize",
@@ -337,19 +359,27 @@ extern constinit const OpSchema kAddLayerNormalization = {
     .reference =
         [](Reference& c) {
           const std::vector<double> sum = summed(c, {1}, 1);
-          normalize_rows(c, sum, c.in[0].shape, positive_axis(c.integer("axis"), c.in[0].rank()), c.number("epsilon"), true, &c.in[2],
-                         input_or_null(c, 3), {&c.out[0]});
+          normalize_rows(c, sum, c.in[0].shape, positive_axis(c.integer("axis"), c.in[0].rank()), c.number("epsilon"),
+                         true, &c.in[2], input_or_null(c, 3), {&c.out[0]});
         },
-    .decompose = {decompose_add_norm<true, Square::kPow, Root::kDiv>, decompose_add_norm<true, Square::kMul, Root::kDiv>,
-                  decompose_add_norm<true, Square::kPow, Root::kReciprocal>, decompose_add_norm<true, Square::kMul, Root::kReciprocal>},
-    .gradient = [](Gradient& g) { norm_gradient(g, g.input(0) + g.input(1), 2, 3, true, {0, 1}, 1); },
-    .samples = {"x=f32[2,3,64] residual=f32[2,3,64] scale=f32[64] bias=f32[64]", "x=f32[3,5,127] residual=f32[3,5,127] scale=f32[127]",
-                "x=f32[4,6,8] residual=f32[6,8] axis=1 scale=f32[6,8]", "x=f32[0,5] residual=f32[0,5] scale=f32[5] bias=f32[5]",
-                "x=f16[3,129] residual=f16[3,129] scale=f16[129] bias=f16[129]", "x=bf16[3,65] residual=bf16[3,65] scale=bf16[65]"},
+    .decompose = {decompose_add_norm<true, Square::kPow, Root::kDiv>,
+                  decompose_add_norm<true, Square::kMul, Root::kDiv>,
+                  decompose_add_norm<true, Square::kPow, Root::kReciprocal>,
+                  decompose_add_norm<true, Square::kMul, Root::kReciprocal>},
+    .gradient =
+        [](Gradient& g) {
+          norm_gradient(g, g.input(0) + g.input(1), 2, 3, true, {0, 1}, 1);
+        },
+    .samples = {"x=f32[2,3,64] residual=f32[2,3,64] scale=f32[64] bias=f32[64]",
+                "x=f32[3,5,127] residual=f32[3,5,127] scale=f32[127]",
+                "x=f32[4,6,8] residual=f32[6,8] axis=1 scale=f32[6,8]",
+                "x=f32[0,5] residual=f32[0,5] scale=f32[5] bias=f32[5]",
+                "x=f16[3,129] residual=f16[3,129] scale=f16[129] bias=f16[129]",
+                "x=bf16[3,65] residual=bf16[3,65] scale=bf16[65]"},
     .tolerance = Tolerance::reduction(),
 };
 
-extern constinit const OpSchema kAddRmsNormalization = {
+constinit const OpSchema kAddRmsNormalization = {
     .name = "AddRMSNormalization",
     .domain = "ridgeline",
     .family = "normalize",
@@ -363,26 +393,37 @@ extern constinit const OpSchema kAddRmsNormalization = {
     .reference =
         [](Reference& c) {
           const std::vector<double> sum = summed(c, {1}, 1);
-          normalize_rows(c, sum, c.in[0].shape, positive_axis(c.integer("axis"), c.in[0].rank()), c.number("epsilon"), false, &c.in[2], nullptr,
-                         {&c.out[0]});
+          normalize_rows(c, sum, c.in[0].shape, positive_axis(c.integer("axis"), c.in[0].rank()), c.number("epsilon"),
+                         false, &c.in[2], nullptr, {&c.out[0]});
         },
-    .decompose = {decompose_add_norm<false, Square::kMul, Root::kReciprocal>, decompose_add_norm<false, Square::kPow, Root::kReciprocal>,
-                  decompose_add_norm<false, Square::kPow, Root::kDiv>, decompose_add_norm<false, Square::kMul, Root::kDiv>},
-    .gradient = [](Gradient& g) { norm_gradient(g, g.input(0) + g.input(1), 2, -1, false, {0, 1}, 1); },
-    .samples = {"x=f32[2,3,64] residual=f32[2,3,64] scale=f32[64]", "x=f32[3,5,127] residual=f32[3,5,127] scale=f32[127]",
-                "x=f32[0,5] residual=f32[0,5] scale=f32[5]", "x=f16[3,129] residual=f16[3,129] scale=f16[129]"},
+    .decompose = {decompose_add_norm<false, Square::kMul, Root::kReciprocal>,
+                  decompose_add_norm<false, Square::kPow, Root::kReciprocal>,
+                  decompose_add_norm<false, Square::kPow, Root::kDiv>,
+                  decompose_add_norm<false, Square::kMul, Root::kDiv>},
+    .gradient =
+        [](Gradient& g) {
+          norm_gradient(g, g.input(0) + g.input(1), 2, -1, false, {0, 1}, 1);
+        },
+    .samples = {"x=f32[2,3,64] residual=f32[2,3,64] scale=f32[64]",
+                "x=f32[3,5,127] residual=f32[3,5,127] scale=f32[127]", "x=f32[0,5] residual=f32[0,5] scale=f32[5]",
+                "x=f16[3,129] residual=f16[3,129] scale=f16[129]"},
     .tolerance = Tolerance::reduction(),
 };
 
-extern constinit const OpSchema kSkipLayerNormalization = {
+constinit const OpSchema kSkipLayerNormalization = {
     .name = "SkipLayerNormalization",
     .domain = "com.microsoft",
     .family = "normalize",
     .kind = OpKind::kReduction,
-    .doc = "LayerNormalization of input + skip + bias over the last axis, and that sum. Source: ONNX Runtime, SkipLayerNormalization-1.",
+    .doc =
+        "LayerNormalization of input + skip + bias over the last axis, and that sum. Source: ONNX Runtime, "
+        "SkipLayerNormalization-1.",
     .since = 1,
     .versions = {1},
-    .inputs = {{"input", kFloats}, {"skip", kFloats, "input"}, {"gamma", kFloats, "input"}, {"beta", kFloats, "input", true},
+    .inputs = {{"input", kFloats},
+               {"skip", kFloats, "input"},
+               {"gamma", kFloats, "input"},
+               {"beta", kFloats, "input", true},
                {"bias", kFloats, "input", true}},
     .outputs = {{"output"}, {"mean", true}, {"inverse_deviation", true}, {"sum", true}},
     .attributes = {{"epsilon", 1e-12}},
@@ -402,24 +443,30 @@ extern constinit const OpSchema kSkipLayerNormalization = {
     .reference =
         [](Reference& c) {
           const std::vector<double> sum = summed(c, {1, 4}, 3);
-          normalize_rows(c, sum, c.in[0].shape, c.in[0].rank() - 1, c.number("epsilon"), true, &c.in[2], input_or_null(c, 3),
-                         {&c.out[0], output_or_null(c, 1), output_or_null(c, 2)});
+          normalize_rows(c, sum, c.in[0].shape, c.in[0].rank() - 1, c.number("epsilon"), true, &c.in[2],
+                         input_or_null(c, 3), {&c.out[0], output_or_null(c, 1), output_or_null(c, 2)});
         },
     .no_gradient = "inference only in its standard; write it as Add and LayerNormalization",
-    .samples = {"input=f32[2,3,64] skip=f32[2,3,64] gamma=f32[64] beta=f32[64] bias=f32[64]", "input=f32[2,3,65] skip=f32[3,65] gamma=f32[65]",
+    .samples = {"input=f32[2,3,64] skip=f32[2,3,64] gamma=f32[64] beta=f32[64] bias=f32[64]",
+                "input=f32[2,3,65] skip=f32[3,65] gamma=f32[65]",
                 "input=f32[0,2,5] skip=f32[0,2,5] gamma=f32[5] epsilon=0.001"},
     .tolerance = Tolerance::reduction(),
 };
 
-extern constinit const OpSchema kSkipSimplifiedLayerNormalization = {
+constinit const OpSchema kSkipSimplifiedLayerNormalization = {
     .name = "SkipSimplifiedLayerNormalization",
     .domain = "com.microsoft",
     .family = "normalize",
     .kind = OpKind::kReduction,
-    .doc = "RMSNormalization of input + skip + bias over the last axis, and that sum. Source: ONNX Runtime, SkipSimplifiedLayerNormalization-1.",
+    .doc =
+        "RMSNormalization of input + skip + bias over the last axis, and that sum. Source: ONNX Runtime, "
+        "SkipSimplifiedLayerNormalization-1.",
     .since = 1,
     .versions = {1},
-    .inputs = {{"input", kFloats}, {"skip", kFloats, "input"}, {"gamma", kFloats, "input"}, {"bias", kFloats, "input", true}},
+    .inputs = {{"input", kFloats},
+               {"skip", kFloats, "input"},
+               {"gamma", kFloats, "input"},
+               {"bias", kFloats, "input", true}},
     .outputs = {{"output"}, {"mean", true}, {"inverse_deviation", true}, {"sum", true}},
     .attributes = {{"epsilon", 1e-12}},
     .infer =
@@ -442,7 +489,8 @@ extern constinit const OpSchema kSkipSimplifiedLayerNormalization = {
                          {&c.out[0], nullptr, output_or_null(c, 2)});
         },
     .no_gradient = "inference only in its standard; write it as Add and RMSNormalization",
-    .samples = {"input=f32[2,3,64] skip=f32[2,3,64] gamma=f32[64] bias=f32[64]", "input=f32[2,3,65] skip=f32[3,65] gamma=f32[65]",
+    .samples = {"input=f32[2,3,64] skip=f32[2,3,64] gamma=f32[64] bias=f32[64]",
+                "input=f32[2,3,65] skip=f32[3,65] gamma=f32[65]",
                 "input=f32[0,2,5] skip=f32[0,2,5] gamma=f32[5] epsilon=0.001"},
     .tolerance = Tolerance::reduction(),
 };

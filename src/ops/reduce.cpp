@@ -8,14 +8,15 @@
 #include "ir/infer.h"
 #include "ir/problem.h"
 #include "ir/reference.h"
+#include "ops/catalogue.h"
 
 namespace ridgeline {
 namespace {
 
 enum class Fold { kSum, kMean, kMax, kMin, kProd, kL1, kL2, kLogSum, kLogSumExp, kSumSquare };
 
-/// The axes that are reduced: those given, else all, unless `noop_with_empty_axes` says none (the elementwise part of the
-/// operator, such as the square of ReduceSumSquare, is applied even then).
+/// The axes that are reduced: those given, else all, unless `noop_with_empty_axes` says none (the elementwise part of
+/// the operator, such as the square of ReduceSumSquare, is applied even then).
 template <typename Context>
 std::vector<int> reduced_axes(const Context& c, const std::vector<int64_t>& given, int rank) {
   std::vector<int> axes;
@@ -46,8 +47,10 @@ void infer_reduce(Infer& i) {
   const std::vector<int> axes = reduced_axes(i, given, rank);
   Shape out;
   for (int a = 0; a < rank; ++a) {
-    if (!contains(axes, a)) out.push_back(i.dim(0, a));
-    else if (i.flag("keepdims")) out.push_back(1);
+    if (!contains(axes, a))
+      out.push_back(i.dim(0, a));
+    else if (i.flag("keepdims"))
+      out.push_back(1);
   }
   i.output(0, i.dtype(0), out);
 }
@@ -95,10 +98,14 @@ double fold(const double* x, const std::vector<int64_t>& member) {
   }
   double sum = kFold == Fold::kProd ? 1 : 0;
   for (int64_t k : member) {
-    if constexpr (kFold == Fold::kProd) sum *= x[k];
-    else if constexpr (kFold == Fold::kL1) sum += std::fabs(x[k]);
-    else if constexpr (kFold == Fold::kL2 || kFold == Fold::kSumSquare) sum += x[k] * x[k];
-    else sum += x[k];
+    if constexpr (kFold == Fold::kProd)
+      sum *= x[k];
+    else if constexpr (kFold == Fold::kL1)
+      sum += std::fabs(x[k]);
+    else if constexpr (kFold == Fold::kL2 || kFold == Fold::kSumSquare)
+      sum += x[k] * x[k];
+    else
+      sum += x[k];
   }
   if constexpr (kFold == Fold::kMean) return sum / double(member.size());
   if constexpr (kFold == Fold::kL2) return std::sqrt(sum);
@@ -137,10 +144,14 @@ int64_t fold(const int64_t* x, const std::vector<int64_t>& member, DType dtype) 
     uint64_t sum = kFold == Fold::kProd ? 1 : 0;
     for (int64_t k : member) {
       const uint64_t v = uint64_t(x[k]);
-      if constexpr (kFold == Fold::kProd) sum *= v;
-      else if constexpr (kFold == Fold::kL1) sum += x[k] < 0 && dtype != DType::kU64 ? 0 - v : v;
-      else if constexpr (kFold == Fold::kSumSquare) sum += v * v;
-      else sum += v;
+      if constexpr (kFold == Fold::kProd)
+        sum *= v;
+      else if constexpr (kFold == Fold::kL1)
+        sum += x[k] < 0 && dtype != DType::kU64 ? 0 - v : v;
+      else if constexpr (kFold == Fold::kSumSquare)
+        sum += v * v;
+      else
+        sum += v;
     }
     if constexpr (kFold == Fold::kMean) {
       if (member.empty()) return 0;
@@ -159,8 +170,10 @@ void reduce_reference(Reference& c) {
   c.parallel_for(int64_t(groups.begin.size()), [&](int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; ++k) {
       const int64_t first = groups.begin[size_t(k)];
-      if (x.is_float()) y.f[size_t(k)] = fold<kFold>(x.f.data() + first, groups.member);
-      else y.i[size_t(k)] = fold<kFold>(x.i.data() + first, groups.member, x.dtype);
+      if (x.is_float())
+        y.f[size_t(k)] = fold<kFold>(x.f.data() + first, groups.member);
+      else
+        y.i[size_t(k)] = fold<kFold>(x.i.data() + first, groups.member, x.dtype);
     }
   });
 }
@@ -209,7 +222,8 @@ void extreme_gradient(Gradient& g) {
 
 constexpr StaticList<InputSpec, 16> reduce_inputs(TypeSet types) { return {{"x", types}, {"axes", kInt64, "", true}}; }
 constexpr StaticList<AttributeSpec, 24> kReduceAttributes = {{"keepdims", 1}, {"noop_with_empty_axes", 0}};
-constexpr TypeSet kReduced = kFloats | type_bit(DType::kI32) | type_bit(DType::kI64) | type_bit(DType::kU32) | type_bit(DType::kU64);
+constexpr TypeSet kReduced =
+    kFloats | type_bit(DType::kI32) | type_bit(DType::kI64) | type_bit(DType::kU32) | type_bit(DType::kU64);
 constexpr TypeSet kCompared = kReduced | type_bit(DType::kI8) | type_bit(DType::kU8) | kBools;
 constexpr StaticList<std::string_view, 24> kReduceSamples = {
     "x=f32[3,5,127] axes=i64{-1}",
@@ -243,8 +257,9 @@ constexpr OpSchema reduction(std::string_view name, std::string_view doc, TypeSe
 }
 
 template <Fold kFold>
-constexpr OpSchema reduction(std::string_view name, std::string_view doc, Cost (*cost)(const Problem&), void (*gradient)(Gradient&),
-                             TypeSet types = kReduced, StaticList<int, 16> versions = {1, 11, 13, 18}) {
+constexpr OpSchema reduction(std::string_view name, std::string_view doc, Cost (*cost)(const Problem&),
+                             void (*gradient)(Gradient&), TypeSet types = kReduced,
+                             StaticList<int, 16> versions = {1, 11, 13, 18}) {
   OpSchema schema = reduction(name, doc, types, versions);
   schema.cost = cost;
   schema.reference = reduce_reference<kFold>;
@@ -257,8 +272,10 @@ void infer_arg(Infer& i) {
   const int axis = i.axis(i.integer("axis"), i.rank(0));
   i.require(!i.dim(0, axis).is(0), "axis " + std::to_string(axis) + " has extent 0: there is no extreme element");
   Shape out = i.shape(0);
-  if (i.flag("keepdims")) out[size_t(axis)] = 1;
-  else out.erase(out.begin() + axis);
+  if (i.flag("keepdims"))
+    out[size_t(axis)] = 1;
+  else
+    out.erase(out.begin() + axis);
   i.output(0, DType::kI64, out);
 }
 
@@ -311,67 +328,77 @@ constexpr OpSchema arg_extreme(std::string_view name, std::string_view doc) {
   };
   schema.reference = arg_reference<kLargest>;
   schema.no_gradient = "an index does not change with a small change of its input";
-  schema.samples = {"x=f32[3,5,127] axis=-1",     "x=f32[3,5,7] axis=1 keepdims=0",  "x=i32[33,3] select_last_index=1",
-                    "x=f32[0,5] axis=1",          "x=u8[7,13] axis=1 keepdims=0",    "x=f16[1,1,65] axis=2",
+  schema.samples = {"x=f32[3,5,127] axis=-1",
+                    "x=f32[3,5,7] axis=1 keepdims=0",
+                    "x=i32[33,3] select_last_index=1",
+                    "x=f32[0,5] axis=1",
+                    "x=u8[7,13] axis=1 keepdims=0",
+                    "x=f16[1,1,65] axis=2",
                     "x=f32[2,9,4] axis=-2 select_last_index=1 keepdims=0"};
   return schema;
 }
 
 }  // namespace
 
-extern constinit const OpSchema kReduceSum =
-    reduction<Fold::kSum>("ReduceSum", "Sum of the elements along the axes (0 of none). Source: ONNX ReduceSum-13.", reduce_cost<1, 0>,
-                          [](Gradient& g) { g.input_gradient(0, spread(g, g.gradient())); }, kReduced, {1, 11, 13});
+constinit const OpSchema kReduceSum = reduction<Fold::kSum>(
+    "ReduceSum", "Sum of the elements along the axes (0 of none). Source: ONNX ReduceSum-13.", reduce_cost<1, 0>,
+    [](Gradient& g) { g.input_gradient(0, spread(g, g.gradient())); }, kReduced, {1, 11, 13});
 
-extern constinit const OpSchema kReduceMean =
-    reduction<Fold::kMean>("ReduceMean", "Mean of the elements along the axes (NaN of none). Source: ONNX ReduceMean-18.", reduce_cost<1, 1>,
-                           [](Gradient& g) { g.input_gradient(0, spread(g, g.gradient() / count_of(g))); });
+constinit const OpSchema kReduceMean = reduction<Fold::kMean>(
+    "ReduceMean", "Mean of the elements along the axes (NaN of none). Source: ONNX ReduceMean-18.", reduce_cost<1, 1>,
+    [](Gradient& g) { g.input_gradient(0, spread(g, g.gradient() / count_of(g))); });
 
-extern constinit const OpSchema kReduceMax =
-    reduction<Fold::kMax>("ReduceMax", "Largest element along the axes; NaN if one is, the smallest value of the type of none. Source: ONNX ReduceMax-20.",
-                          reduce_cost<1, 0>, extreme_gradient, kCompared, {1, 11, 12, 13, 18, 20});
+constinit const OpSchema kReduceMax = reduction<Fold::kMax>(
+    "ReduceMax",
+    "Largest element along the axes; NaN if one is, the smallest value of the type of none. Source: ONNX ReduceMax-20.",
+    reduce_cost<1, 0>, extreme_gradient, kCompared, {1, 11, 12, 13, 18, 20});
 
-extern constinit const OpSchema kReduceMin =
-    reduction<Fold::kMin>("ReduceMin", "Smallest element along the axes; NaN if one is, the largest value of the type of none. Source: ONNX ReduceMin-20.",
-                          reduce_cost<1, 0>, extreme_gradient, kCompared, {1, 11, 12, 13, 18, 20});
+constinit const OpSchema kReduceMin = reduction<Fold::kMin>(
+    "ReduceMin",
+    "Smallest element along the axes; NaN if one is, the largest value of the type of none. Source: ONNX ReduceMin-20.",
+    reduce_cost<1, 0>, extreme_gradient, kCompared, {1, 11, 12, 13, 18, 20});
 
-extern constinit const OpSchema kReduceProd = [] {
-  OpSchema schema = reduction<Fold::kProd>("ReduceProd", "Product of the elements along the axes (1 of none). Source: ONNX ReduceProd-18.",
-                                           reduce_cost<1, 0>, nullptr);
+constinit const OpSchema kReduceProd = [] {
+  OpSchema schema = reduction<Fold::kProd>(
+      "ReduceProd", "Product of the elements along the axes (1 of none). Source: ONNX ReduceProd-18.",
+      reduce_cost<1, 0>, nullptr);
   schema.no_gradient = "the product of the other elements, where one of them is 0, needs a scan from both sides";
   return schema;
 }();
 
-extern constinit const OpSchema kReduceL1 =
-    reduction<Fold::kL1>("ReduceL1", "Sum of absolute values along the axes. Source: ONNX ReduceL1-18.", reduce_cost<2, 0>,
-                         [](Gradient& g) { g.input_gradient(0, with_axes(g, g.gradient()) * g.op("Sign", {g.input(0)})); });
+constinit const OpSchema kReduceL1 = reduction<Fold::kL1>(
+    "ReduceL1", "Sum of absolute values along the axes. Source: ONNX ReduceL1-18.", reduce_cost<2, 0>,
+    [](Gradient& g) { g.input_gradient(0, with_axes(g, g.gradient()) * g.op("Sign", {g.input(0)})); });
 
-extern constinit const OpSchema kReduceL2 =
-    reduction<Fold::kL2>("ReduceL2", "Root of the sum of squares along the axes. Source: ONNX ReduceL2-18.", reduce_cost<2, 1, false, true>,
-                         [](Gradient& g) {
-                           V x = g.input(0), norm = with_axes(g, g.output());
-                           V is_zero = g.op("Equal", {norm, g.constant(0, norm)});  // the gradient of |x| at 0 is taken as 0
-                           V safe = g.op("Where", {is_zero, g.constant(1, norm), norm});
-                           g.input_gradient(0, with_axes(g, g.gradient()) * x / safe);
-                         });
+constinit const OpSchema kReduceL2 = reduction<Fold::kL2>(
+    "ReduceL2", "Root of the sum of squares along the axes. Source: ONNX ReduceL2-18.", reduce_cost<2, 1, false, true>,
+    [](Gradient& g) {
+      V x = g.input(0), norm = with_axes(g, g.output());
+      V is_zero = g.op("Equal", {norm, g.constant(0, norm)});  // the gradient of |x| at 0 is taken as 0
+      V safe = g.op("Where", {is_zero, g.constant(1, norm), norm});
+      g.input_gradient(0, with_axes(g, g.gradient()) * x / safe);
+    });
 
-extern constinit const OpSchema kReduceLogSum =
-    reduction<Fold::kLogSum>("ReduceLogSum", "Logarithm of the sum along the axes. Source: ONNX ReduceLogSum-18.", reduce_cost<1, 1, false, true>,
-                             [](Gradient& g) { g.input_gradient(0, spread(g, with_axes(g, g.gradient()) / sum_kept(g, g.input(0)))); });
+constinit const OpSchema kReduceLogSum = reduction<Fold::kLogSum>(
+    "ReduceLogSum", "Logarithm of the sum along the axes. Source: ONNX ReduceLogSum-18.",
+    reduce_cost<1, 1, false, true>,
+    [](Gradient& g) { g.input_gradient(0, spread(g, with_axes(g, g.gradient()) / sum_kept(g, g.input(0)))); });
 
-extern constinit const OpSchema kReduceLogSumExp =
-    reduction<Fold::kLogSumExp>("ReduceLogSumExp", "Logarithm of the sum of exponentials along the axes, around the maximum. Source: ONNX ReduceLogSumExp-18.",
-                                reduce_cost<4, 2, true, true>, [](Gradient& g) {
-                                  g.input_gradient(0, with_axes(g, g.gradient()) * g.exp(g.input(0) - with_axes(g, g.output())));
-                                });
+constinit const OpSchema kReduceLogSumExp = reduction<Fold::kLogSumExp>(
+    "ReduceLogSumExp",
+    "Logarithm of the sum of exponentials along the axes, around the maximum. Source: ONNX ReduceLogSumExp-18.",
+    reduce_cost<4, 2, true, true>, [](Gradient& g) {
+      g.input_gradient(0, with_axes(g, g.gradient()) * g.exp(g.input(0) - with_axes(g, g.output())));
+    });
 
-extern constinit const OpSchema kReduceSumSquare =
-    reduction<Fold::kSumSquare>("ReduceSumSquare", "Sum of squares along the axes. Source: ONNX ReduceSumSquare-18.", reduce_cost<2, 0>,
-                                [](Gradient& g) { g.input_gradient(0, with_axes(g, g.gradient()) * (g.input(0) + g.input(0))); });
+constinit const OpSchema kReduceSumSquare = reduction<Fold::kSumSquare>(
+    "ReduceSumSquare", "Sum of squares along the axes. Source: ONNX ReduceSumSquare-18.", reduce_cost<2, 0>,
+    [](Gradient& g) { g.input_gradient(0, with_axes(g, g.gradient()) * (g.input(0) + g.input(0))); });
 
-extern constinit const OpSchema kArgMax =
-    arg_extreme<true>("ArgMax", "Index of the largest element along an axis, the first of equals (or the last). Source: ONNX ArgMax-13.");
-extern constinit const OpSchema kArgMin =
-    arg_extreme<false>("ArgMin", "Index of the smallest element along an axis, the first of equals (or the last). Source: ONNX ArgMin-13.");
+constinit const OpSchema kArgMax = arg_extreme<true>(
+    "ArgMax", "Index of the largest element along an axis, the first of equals (or the last). Source: ONNX ArgMax-13.");
+constinit const OpSchema kArgMin = arg_extreme<false>(
+    "ArgMin",
+    "Index of the smallest element along an axis, the first of equals (or the last). Source: ONNX ArgMin-13.");
 
 }  // namespace ridgeline

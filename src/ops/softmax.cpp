@@ -2,6 +2,7 @@
 // flatten to two dimensions first, are rewritten when a model is imported.
 #include <cmath>
 
+#include "ops/catalogue.h"
 #include "ops/common.h"
 
 namespace ridgeline {
@@ -64,8 +65,16 @@ void hardmax_lane(const Lane& l) {
 }
 
 constexpr StaticList<std::string_view, 24> kSamples = {
-    "x=f32[3,5,127]",        "x=f32[5,33] axis=0",   "x=f32[2,7,5,3] axis=1", "x=f32[4,1000] axis=-1", "x=f32[0,64]",
-    "x=f32[3,0] axis=-1",    "x=f32[7,1]",           "x=f64[3,17] axis=-2",   "x=f16[5,129]",          "x=bf16[2,3,65] axis=2",
+    "x=f32[3,5,127]",
+    "x=f32[5,33] axis=0",
+    "x=f32[2,7,5,3] axis=1",
+    "x=f32[4,1000] axis=-1",
+    "x=f32[0,64]",
+    "x=f32[3,0] axis=-1",
+    "x=f32[7,1]",
+    "x=f64[3,17] axis=-2",
+    "x=f16[5,129]",
+    "x=bf16[2,3,65] axis=2",
     "x=f32[1,1,12,128,128]",
 };
 
@@ -105,19 +114,18 @@ V exponentials(Builder& b, V x, std::vector<int64_t> axis, bool around_largest) 
 
 }  // namespace
 
-extern constinit const OpSchema kSoftmax = [] {
+constinit const OpSchema kSoftmax = [] {
   OpSchema schema = softmax_like("Softmax", "exp(x - max) / sum(exp(x - max)) along `axis`. Source: ONNX Softmax-13.");
   schema.cost = softmax_cost;
   schema.reference = along_axis<softmax_lane>;
-  schema.decompose = {
-      [](Builder& b) {
-        V e = exponentials(b, b.input(0), {b.integer("axis")}, true);
-        b.result(e / b.reduce("ReduceSum", e, {b.integer("axis")}));
-      },
-      [](Builder& b) {  // written without the maximum
-        V e = exponentials(b, b.input(0), {b.integer("axis")}, false);
-        b.result(e / b.reduce("ReduceSum", e, {b.integer("axis")}));
-      }};
+  schema.decompose = {[](Builder& b) {
+                        V e = exponentials(b, b.input(0), {b.integer("axis")}, true);
+                        b.result(e / b.reduce("ReduceSum", e, {b.integer("axis")}));
+                      },
+                      [](Builder& b) {  // written without the maximum
+                        V e = exponentials(b, b.input(0), {b.integer("axis")}, false);
+                        b.result(e / b.reduce("ReduceSum", e, {b.integer("axis")}));
+                      }};
   schema.gradient = [](Gradient& g) {
     V y = g.output(), dy = g.gradient();
     g.input_gradient(0, y * (dy - g.reduce("ReduceSum", y * dy, {g.integer("axis")})));
@@ -125,8 +133,9 @@ extern constinit const OpSchema kSoftmax = [] {
   return schema;
 }();
 
-extern constinit const OpSchema kLogSoftmax = [] {
-  OpSchema schema = softmax_like("LogSoftmax", "x - max - log(sum(exp(x - max))) along `axis`. Source: ONNX LogSoftmax-13.");
+constinit const OpSchema kLogSoftmax = [] {
+  OpSchema schema =
+      softmax_like("LogSoftmax", "x - max - log(sum(exp(x - max))) along `axis`. Source: ONNX LogSoftmax-13.");
   schema.cost = log_softmax_cost;
   schema.reference = along_axis<log_softmax_lane>;
   schema.decompose = {[](Builder& b) {
@@ -141,8 +150,9 @@ extern constinit const OpSchema kLogSoftmax = [] {
   return schema;
 }();
 
-extern constinit const OpSchema kHardmax = [] {
-  OpSchema schema = softmax_like("Hardmax", "1 at the first of the largest elements along `axis`, 0 elsewhere. Source: ONNX Hardmax-13.");
+constinit const OpSchema kHardmax = [] {
+  OpSchema schema = softmax_like(
+      "Hardmax", "1 at the first of the largest elements along `axis`, 0 elsewhere. Source: ONNX Hardmax-13.");
   schema.reference = along_axis<hardmax_lane>;
   schema.no_gradient = kNoGradientZero;
   schema.tolerance = Tolerance::exact();
