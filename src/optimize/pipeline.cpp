@@ -1,0 +1,88 @@
+#include "optimize/pipeline.h"
+
+#include <array>
+#include <chrono>
+
+#include "optimize/passes.h"
+
+namespace ridgeline {
+namespace {
+
+// The order is the design: movement is tidied before patterns are sought, patterns are sought before their insides are fused
+// away, weights are folded before epilogues form, residuals join what is left, layout comes last.
+constexpr std::array<Pass, 13> kPasses = {{
+    {"fold_constants", Stage::kUnfused, PassClass::kExact, "nodes whose inputs are all constants are computed once", fold_constants},
+    {"eliminate_identities", Stage::kUnfused, PassClass::kExact, "Identity, inference Dropout, casts to the same type and moves that move nothing go", eliminate_identities},
+    {"canonicalize", Stage::kEpilogues, PassClass::kReorders, "one spelling for what exporters write in several: x / c is x * (1 / c), Pow(x, 2) is x * x, Gemm is MatMul and Add", canonicalize},
+    {"simplify_movement", Stage::kWholeGraph, PassClass::kExact, "transposes of transposes and reshapes of reshapes become one", simplify_movement},
+    {"match_composites", Stage::kWholeGraph, PassClass::kReorders, "normalizations and attention spelled out in small operators become one step, by their declared decomposition", match_composites},
+    {"fold_batch_normalization", Stage::kEpilogues, PassClass::kReorders, "BatchNormalization with fixed statistics goes into the weights of the convolution before it", fold_batch_normalization},
+    {"fold_affine", Stage::kEpilogues, PassClass::kReorders, "a constant scale or shift per channel goes into the weights and bias before it", fold_affine},
+    {"fuse_epilogues", Stage::kEpilogues, PassClass::kReorders, "bias, activation and any elementwise program join the contraction that produces their operand", fuse_epilogues},
+    {"fuse_add_normalization", Stage::kResiduals, PassClass::kReorders, "Add and the normalization after it become one step", fuse_add_normalization},
+    {"fuse_residuals", Stage::kResiduals, PassClass::kReorders, "a residual Add, with its activation, joins the contraction that produces one of its operands", fuse_residuals},
+    {"merge_projections", Stage::kWholeGraph, PassClass::kReorders, "products that share their input (Q, K, V) become one wider product", merge_projections},
+    {"fuse_elementwise", Stage::kWholeGraph, PassClass::kReorders, "chains of elementwise operators become one Program", fuse_elementwise},
+    {"channels_last", Stage::kWholeGraph, PassClass::kExact, "results of convolutions are stored with the channels innermost", channels_last},
+}};
+
+bool enabled(const Pass& pass, const PipelineOptions& options) {
+  if (options.none) return false;
+  if (!options.only.empty()) return options.only.count(pass.name) > 0;
+  return pass.stage <= options.stage && pass.pass_class != PassClass::kLossy && !options.disabled.count(pass.name);
+}
+
+}  // namespace
+
+std::string_view name(Stage stage) {
+  constexpr std::string_view kNames[] = {"unfused", "epilogues", "residuals", "whole graph"};
+  return kNames[size_t(stage)];
+}
+
+std::string_view name(PassClass pass_class) {
+  constexpr std::string_view kNames[] = {"exact", "reorders", "lossy"};
+  return kNames[size_t(pass_class)];
+}
+
+std::span<const Pass> passes() { return kPasses; }
+
+const Pass* find_pass(std::string_view name) {
+  for (const Pass& pass : kPasses) if (pass.name == name) return &pass;
+  return nullptr;
+}
+
+std::vector<PassTime> run_passes(Graph& graph, const PipelineOptions& options, Decisions& decisions) {
+  std::vector<PassTime> times;
+  decisions.undone = options.undone_nodes;
+  decisions.most_applied = options.most_rewrites;
+  for (const Pass& pass : kPasses) {
+    if (!enabled(pass, options)) continue;
+    const auto begin = std::chrono::steady_clock::now();
+    const Graph before = graph;  // shares tensors; what a pass breaks is rolled back
+    const size_t decided = decisions.all.size();
+    decisions.pass = std::string(pass.name);
+    decisions.stage = int(pass.stage);
+    std::vector<std::string> faults;
+    try {
+      pass.run(graph, decisions);
+      faults = graph.verify();
+    } catch (const Error& error) {
+      faults = {error.what()};
+    }
+    if (!faults.empty()) {
+      graph = before;
+      decisions.all.resize(decided);
+      Decision d;
+      d.pass = std::string(pass.name);
+      d.action = Action::kUndone;
+      d.reason_code = "unsound";
+      d.reason = "the pass left the graph unsound and was rolled back: " + faults.front();
+      d.stage = int(pass.stage);
+      decisions.all.push_back(std::move(d));
+    }
+    times.push_back({pass.name, (std::chrono::steady_clock::now() - begin).count()});
+  }
+  return times;
+}
+
+}  // namespace ridgeline
