@@ -99,7 +99,7 @@ int64_t broadcast_index(const Extents& shape, const Extents& at) {
   return index;
 }
 
-std::vector<Tensor> run_reference(const OpSchema& op, const Attributes& attributes, const std::vector<Tensor>& inputs, int outputs, int threads) {
+std::vector<RefArray> run_reference_exact(const OpSchema& op, const Attributes& attributes, const std::vector<Tensor>& inputs, int outputs, int threads) {
   std::vector<ValueInfo> infos(inputs.size());
   std::vector<const ValueInfo*> pointers(inputs.size(), nullptr);
   std::vector<ValueInfo> present;
@@ -113,7 +113,9 @@ std::vector<Tensor> run_reference(const OpSchema& op, const Attributes& attribut
   const std::vector<ValueInfo> results = infer_node(op, attributes, std::string(op.name), pointers, outputs);
   if (!op.is_elementwise() && !op.reference) {
     if (op.decompose.empty()) fail(ErrorCode::kUnsupported, "unsupported: {} has no reference", op.name);
-    return run_decomposition(op, attributes, inputs, infos, outputs, threads);
+    std::vector<RefArray> arrays;
+    for (const Tensor& t : run_decomposition(op, attributes, inputs, infos, outputs, threads)) arrays.push_back(to_array(t));
+    return arrays;
   }
   Reference c;
   c.op = &op;
@@ -135,8 +137,12 @@ std::vector<Tensor> run_reference(const OpSchema& op, const Attributes& attribut
   } else {
     run_elementwise(op, attributes, inputs, c.out[0], threads);
   }
+  return std::move(c.out);
+}
+
+std::vector<Tensor> run_reference(const OpSchema& op, const Attributes& attributes, const std::vector<Tensor>& inputs, int outputs, int threads) {
   std::vector<Tensor> tensors;
-  for (const RefArray& a : c.out) tensors.push_back(to_tensor(a));
+  for (const RefArray& a : run_reference_exact(op, attributes, inputs, outputs, threads)) tensors.push_back(to_tensor(a));
   return tensors;
 }
 

@@ -78,5 +78,7 @@ int64_t broadcast_index(const Extents& shape, const Extents& at);
 
 /// Runs an operator's reference, expression (exact evaluator) or first decomposition on tensors. Outputs are typed by infer.
 std::vector<Tensor> run_reference(const OpSchema& op, const Attributes& attributes, const std::vector<Tensor>& inputs, int outputs, int threads = 1);
+/// The same before the results are rounded to their types: what an epilogue reads. (A decomposition rounds at each of its nodes.)
+std::vector<RefArray> run_reference_exact(const OpSchema& op, const Attributes& attributes, const std::vector<Tensor>& inputs, int outputs, int threads = 1);
 
 }  // namespace ridgeline

@@ -99,6 +99,9 @@ Choice choose_kernel(const Problem& problem, const Ceilings& ceilings, std::stri
 /// Packs constants, computes state: a call ready to run on buffers (used by bench, check and typed calls; plans do it piecewise).
 KernelCall bind_kernel(const Problem& problem, const Candidate& candidate);
 
+/// A constant input as the call's kernel wants it: packed, or the source itself.
+Tensor packed_constant(const KernelCall& call, int input, const Tensor& source);
+
 /// The families' lists; each is defined in src/kernels/cpu/<family>/list.cpp.
 namespace cpu {
 std::span<const Kernel* const> elementwise_kernels();

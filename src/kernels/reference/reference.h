@@ -1,0 +1,18 @@
+// The kernel that every operator has: its schema's reference on views of any layout, with any epilogue. Slow, exact,
+// the control.
+#pragma once
+
+#include "ir/reference.h"
+#include "kernels/kernel.h"
+
+namespace ridgeline {
+
+/// One of these lives for each schema of the catalogue; the same object at each call.
+const Kernel& reference_kernel(const OpSchema& op);
+
+/// What the kernel runs: the operator and its program on views. `inputs` and `outputs` in the problem's order; absent
+/// ones have dtype kNone. Results before rounding are given to `exact` if it is not null: outputs in order, row-major.
+void run_reference_on_views(const Problem& problem, const std::vector<TensorView>& inputs,
+                            const std::vector<TensorView>& outputs, std::vector<RefArray>* exact, int threads);
+
+}  // namespace ridgeline

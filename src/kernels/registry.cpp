@@ -1,0 +1,162 @@
+// Which kernels there are, and which one runs a problem.
+#include <algorithm>
+#include <cassert>
+#include <deque>
+#include <map>
+#include <mutex>
+
+#include "ir/graph.h"
+#include "kernels/kernel.h"
+#include "kernels/reference/reference.h"
+#include "ops/catalogue.h"
+
+namespace ridgeline {
+
+namespace {
+
+using List = std::vector<const Kernel*>;
+
+// Kernels from outside, newest first; and the lists handed out, which stay valid when a kernel is registered later.
+struct Registry {
+  std::mutex mutex;
+  List registered;
+  std::deque<List> lists;
+  std::map<std::pair<std::string, DeviceKind>, const List*> by_op;
+};
+Registry& registry() {
+  static Registry instance;
+  return instance;
+}
+
+List built_in(DeviceKind device) {
+  List list;
+  if (device != DeviceKind::kCpu) return list;
+  for (const auto family : {cpu::elementwise_kernels, cpu::reduce_kernels, cpu::normalize_kernels, cpu::matmul_kernels,
+                            cpu::conv_kernels, cpu::pool_kernels, cpu::attention_kernels, cpu::movement_kernels}) {
+    const auto kernels = family();
+    list.insert(list.end(), kernels.begin(), kernels.end());
+  }
+  return list;
+}
+
+List collect(Registry& registry, std::string_view op, DeviceKind device) {
+  const OpSchema* schema = find_op_in_any_domain(op);
+  List list;
+  auto take = [&](const List& from) {
+    for (const Kernel* kernel : from) {
+      const bool serves = kernel->op == op || (kernel->op == "Elementwise" && schema && schema->is_elementwise());
+      if (serves && kernel->device == device) list.push_back(kernel);
+    }
+  };
+  take(registry.registered);
+  take(built_in(device));
+  if (schema && device == DeviceKind::kCpu) list.push_back(&reference_kernel(*schema));
+  return list;
+}
+
+// The tile with the lowest estimate; the first of equals.
+void choose_tile(Candidate& candidate, const Problem& problem, const Ceilings& ceilings) {
+  const Kernel& kernel = *candidate.kernel;
+  const std::vector<Tile> tiles = kernel.tiles ? kernel.tiles(problem) : std::vector<Tile>{Tile{}};
+  assert(!tiles.empty() && kernel.estimate);
+  candidate.tile = tiles[0];
+  candidate.estimate_ns = kernel.estimate(problem, tiles[0], ceilings);
+  for (size_t t = 1; t < tiles.size(); ++t) {
+    const double estimate = kernel.estimate(problem, tiles[t], ceilings);
+    if (estimate >= candidate.estimate_ns) continue;
+    candidate.tile = tiles[t];
+    candidate.estimate_ns = estimate;
+  }
+}
+
+bool is_reference(const Kernel& kernel) { return kernel.name.find("reference") != std::string_view::npos; }
+
+}  // namespace
+
+std::span<const Kernel* const> kernels_of(std::string_view op, DeviceKind device) {
+  Registry& r = registry();
+  const std::lock_guard lock(r.mutex);
+  const List*& list = r.by_op[{std::string(op), device}];
+  if (!list) {
+    r.lists.push_back(collect(r, op, device));
+    list = &r.lists.back();
+  }
+  return *list;
+}
+
+std::vector<const Kernel*> all_kernels(DeviceKind device) {
+  Registry& r = registry();
+  const std::lock_guard lock(r.mutex);
+  List list = r.registered;
+  std::erase_if(list, [&](const Kernel* kernel) { return kernel->device != device; });
+  const List own = built_in(device);
+  list.insert(list.end(), own.begin(), own.end());
+  if (device == DeviceKind::kCpu) {
+    for (const OpSchema* op : catalogue()) list.push_back(&reference_kernel(*op));
+  }
+  return list;
+}
+
+void register_kernel(const Kernel& kernel) {
+  Registry& r = registry();
+  const std::lock_guard lock(r.mutex);
+  r.registered.insert(r.registered.begin(), &kernel);
+  r.by_op.clear();
+}
+
+Choice choose_kernel(const Problem& problem, const Ceilings& ceilings, std::string_view forced) {
+  Choice choice;
+  int reference = -1, usable = 0;
+  for (const Kernel* kernel : kernels_of(problem.op->name)) {
+    Candidate candidate{kernel, {}, 0, kernel->supports(problem)};
+    if (candidate.support.ok) choose_tile(candidate, problem, ceilings);
+    const int at = int(choice.candidates.size());
+    choice.candidates.push_back(std::move(candidate));
+    const Candidate& added = choice.candidates.back();
+    if (!forced.empty()) {
+      if (kernel->name != forced) continue;
+      if (!added.support.ok)
+        fail(ErrorCode::kUnsupported, "unsupported: kernel '{}' cannot run '{}': {}", forced, problem.text(),
+             added.support.reason);
+      choice.chosen = at;
+      continue;
+    }
+    if (!added.support.ok) continue;
+    if (is_reference(*kernel)) {
+      reference = at;
+      continue;
+    }
+    ++usable;
+    if (choice.chosen < 0 || added.estimate_ns < choice.candidates[size_t(choice.chosen)].estimate_ns)
+      choice.chosen = at;
+  }
+  if (!forced.empty() && choice.chosen < 0) {
+    std::string names;
+    for (const Candidate& candidate : choice.candidates)
+      names += (names.empty() ? "" : ", ") + std::string(candidate.kernel->name);
+    fail(ErrorCode::kUsage, "{} has no kernel '{}'; it has: {}", problem.op->name, forced, names);
+  }
+  if (choice.chosen < 0) choice.chosen = reference;
+  if (choice.chosen < 0) fail(ErrorCode::kUnsupported, "unsupported: no kernel runs '{}'", problem.text());
+  choice.chosen_by = usable > 1 && forced.empty() ? "model" : "only";
+  return choice;
+}
+
+KernelCall bind_kernel(const Problem& problem, const Candidate& candidate) {
+  const Kernel& kernel = *candidate.kernel;
+  KernelCall call{&kernel, problem, candidate.tile, nullptr, 0};
+  if (kernel.prepare) call.state = kernel.prepare(problem, candidate.tile);
+  if (kernel.workspace) call.workspace_bytes = kernel.workspace(problem, candidate.tile);
+  return call;
+}
+
+Tensor packed_constant(const KernelCall& call, int input, const Tensor& source) {
+  const Kernel& kernel = *call.kernel;
+  const Packing packing = kernel.packing ? kernel.packing(call.problem, call.tile, input) : Packing{};
+  if (packing.key.empty()) return source;
+  Tensor packed(DType::kU8, {packing.bytes});
+  kernel.pack(call.problem, call.tile, input, source, packed.data());
+  return packed;
+}
+
+}  // namespace ridgeline
