@@ -1,7 +1,12 @@
-#include "kernels/kernel.h"
+#include <array>
+
+#include "kernels/cpu/conv/kernels.h"
 
 namespace ridgeline::cpu {
 
-std::span<const Kernel* const> conv_kernels() { return {}; }
+std::span<const Kernel* const> conv_kernels() {
+  static constexpr std::array kList{&kConvNhwc};
+  return kList;
+}
 
 }  // namespace ridgeline::cpu

@@ -1,0 +1,47 @@
+// The epilogue of a convolution: the frequent ones (bias, residual, clamp) are done in registers, other programs on
+// finished rows while they are in cache.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "kernels/cpu/conv/geometry.h"
+#include "kernels/cpu/elementwise/program_block.h"
+
+namespace ridgeline::cpu {
+
+enum class ImageOrder { kChannelsLast, kPlanar };
+
+struct ConvEpilogue {
+  /// Numbers of inputs of the problem; -1: none. `bias` is one value a channel, contiguous.
+  int bias = -1;
+  int residual = -1;  // laid out with contiguous channels (or planes): `residual_strides`
+  ImageStrides residual_strides;
+  float low = -std::numeric_limits<float>::infinity(), high = std::numeric_limits<float>::infinity();
+
+  /// Everything after the operator's own bias, if it is none of the above.
+  std::shared_ptr<const PreparedProgram> program;
+  struct Further {
+    int input;
+    int64_t element_bytes;
+    ImageStrides strides;
+  };
+  std::vector<Further> operands;  // of the program, in its order
+
+  bool in_registers() const { return !program; }
+};
+
+inline constexpr int kMostEpilogueOperands = 16;
+
+/// Why the epilogue cannot be done; ok without one.
+Support supports_epilogue(const Problem& problem);
+ConvEpilogue conv_epilogue(const Problem& problem, ImageOrder order);
+
+/// Applies `epilogue.program` to a run of finished output: pixels [ox, ox + pixels) of row (image, oy), channels
+/// [channel, channel + channels). `y` is the first element; y_pixel and y_channel its strides.
+void apply_program(const ConvEpilogue& epilogue, const Buffers& buffers, float* y, int64_t y_pixel, int64_t y_channel,
+                   int64_t image, int64_t channel, int64_t oy, int64_t ox, int64_t pixels, int64_t channels);
+
+}  // namespace ridgeline::cpu

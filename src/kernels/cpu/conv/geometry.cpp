@@ -1,0 +1,134 @@
+#include "kernels/cpu/conv/geometry.h"
+
+#include <algorithm>
+#include <string>
+
+namespace ridgeline::cpu {
+namespace {
+
+/// One spatial axis of the attributes.
+struct Axis {
+  int64_t in, out, kernel, stride, dilation, pad;
+};
+
+int64_t at(const std::vector<int64_t>& values, size_t i, int64_t fallback) {
+  return i < values.size() ? values[i] : fallback;
+}
+
+Axis axis_of(const Problem& problem, bool transposed, size_t axis) {
+  const Attributes& a = problem.attributes;
+  Axis r;
+  r.in = problem.input(0).shape()[axis + 2];
+  r.out = problem.output().shape()[axis + 2];
+  r.kernel = problem.input(1).shape()[axis + 2];
+  r.stride = at(a.integers("strides"), axis, 1);
+  r.dilation = at(a.integers("dilations"), axis, 1);
+  const std::string automatic = a.string("auto_pad", "NOTSET");
+  const int64_t reach = (r.kernel - 1) * r.dilation + 1;
+  const bool same = automatic == "SAME_UPPER" || automatic == "SAME_LOWER";
+  if (transposed && (same || a.has("output_shape"))) {
+    const int64_t total =
+        std::max<int64_t>(0, r.stride * (r.in - 1) + at(a.integers("output_padding"), axis, 0) + reach - r.out);
+    r.pad = automatic == "SAME_UPPER" ? total / 2 : total - total / 2;
+  } else if (same) {
+    const int64_t total = std::max<int64_t>(0, (r.out - 1) * r.stride + reach - r.in);
+    r.pad = automatic == "SAME_UPPER" ? total / 2 : total - total / 2;
+  } else if (automatic == "VALID") {
+    r.pad = 0;
+  } else {
+    r.pad = at(a.integers("pads"), axis, 0);
+  }
+  return r;
+}
+
+/// [N,C,L] as [N,C,1,L].
+ImageStrides strides_of(const Layout& layout) {
+  const std::vector<int64_t>& s = layout.strides;
+  if (layout.rank() == 3) return {s[0], s[1], s[2] * layout.shape[2], s[2]};
+  return {s[0], s[1], s[2], s[3]};
+}
+
+struct Shape4 {
+  int64_t n, c, h, w;
+};
+Shape4 shape_of(const Extents& shape) {
+  if (shape.size() == 3) return {shape[0], shape[1], 1, shape[2]};
+  return {shape[0], shape[1], shape[2], shape[3]};
+}
+
+}  // namespace
+
+double ConvGeometry::flops() const {
+  const double pixels = transposed ? double(in_h * in_w) : double(out_h * out_w);
+  return 2.0 * double(images) * pixels * double(taps()) * double(group_in()) * double(out_channels);
+}
+
+ConvGeometry conv_geometry(const Problem& problem) {
+  ConvGeometry g;
+  g.transposed = problem.op && problem.op->name == "ConvTranspose";
+  const Extents& x = problem.input(0).shape();
+  const size_t spatial = x.size() - 2;
+  g.images = x[0];
+  g.groups = problem.attributes.integer("group", 1);
+  g.in_channels = x[1];
+  g.out_channels = problem.output().shape()[1];
+  Axis w = axis_of(problem, g.transposed, spatial - 1);
+  g.in_w = w.in, g.out_w = w.out, g.kernel_w = w.kernel, g.stride_w = w.stride, g.dilation_w = w.dilation,
+  g.pad_left = w.pad;
+  if (spatial == 2) {
+    Axis h = axis_of(problem, g.transposed, 0);
+    g.in_h = h.in, g.out_h = h.out, g.kernel_h = h.kernel, g.stride_h = h.stride, g.dilation_h = h.dilation,
+    g.pad_top = h.pad;
+  }
+  return g;
+}
+
+Support supports_conv(const Problem& problem) {
+  for (size_t i = 0; i < size_t(problem.op_inputs); ++i)
+    if (problem.inputs[i].present() && problem.inputs[i].dtype != DType::kF32) return no("computes in f32 only");
+  if (problem.output().dtype != DType::kF32) return no("writes f32 only");
+  const int rank = problem.input(0).layout.rank();
+  if (rank != 3 && rank != 4) return no("takes one or two spatial axes, not {}", rank - 2);
+  if (problem.input(1).layout.rank() != rank) return no("the weight's rank is not the input's");
+  if (problem.input(1).elements() == 0) return no("empty weights");
+  if (!problem.input(1).layout.is_row_major()) return no("the weights are not row-major");
+  return yes();
+}
+
+std::optional<ImageStrides> channels_last_strides(const Layout& layout) {
+  ImageStrides s = strides_of(layout);
+  const Shape4 e = shape_of(layout.shape);
+  if (e.c != 1 && s.channel != 1) return std::nullopt;
+  s.channel = 1;
+  if (e.w == 1) s.pixel = e.c;
+  if (e.h == 1) s.row = s.pixel * e.w;
+  if (e.n == 1) s.image = s.row * e.h;
+  return s;
+}
+
+std::optional<ImageStrides> planar_strides(const Layout& layout) {
+  ImageStrides s = strides_of(layout);
+  const Shape4 e = shape_of(layout.shape);
+  if (e.w == 1) s.pixel = 1;
+  if (e.h == 1) s.row = s.pixel * e.w;
+  if (s.pixel != 1 || s.row != e.w) return std::nullopt;
+  if (e.c == 1) s.channel = e.h * e.w;
+  if (e.n == 1) s.image = s.channel * e.c;
+  return s;
+}
+
+std::optional<ImageStrides> broadcast_strides(const Layout& operand, const Extents& shape) {
+  const size_t rank = shape.size(), missing = rank - size_t(operand.rank());
+  if (size_t(operand.rank()) > rank) return std::nullopt;
+  Layout full;
+  full.shape = shape;
+  full.strides.assign(rank, 0);
+  for (size_t i = missing; i < rank; ++i) {
+    const int64_t extent = operand.shape[i - missing];
+    if (extent != 1 && extent != shape[i]) return std::nullopt;
+    full.strides[i] = extent == 1 ? 0 : operand.strides[i - missing];
+  }
+  return strides_of(full);
+}
+
+}  // namespace ridgeline::cpu
