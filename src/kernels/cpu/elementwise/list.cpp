@@ -1,7 +1,11 @@
-#include "kernels/kernel.h"
+// The elementwise kernels, best first.
+#include "kernels/cpu/elementwise/program_kernel.h"
 
 namespace ridgeline::cpu {
 
-std::span<const Kernel* const> elementwise_kernels() { return {}; }
+std::span<const Kernel* const> elementwise_kernels() {
+  static constexpr const Kernel* kList[] = {&kProgram};
+  return kList;
+}
 
 }  // namespace ridgeline::cpu

@@ -33,6 +33,11 @@ struct TileInput {
   const void* data = nullptr;
   int64_t row_stride = 0, col_stride = 1;
 };
+struct TileOutput {
+  void* data = nullptr;
+  int64_t row_stride = 0, col_stride = 1;
+  bool stream = false;
+};
 
 /// A Program that works in f32: registers are assigned, operands resolved. Immutable; shared by threads.
 class PreparedProgram {
@@ -47,34 +52,52 @@ class PreparedProgram {
   int inputs() const { return int(inputs_.size()); }
   int outputs() const { return int(outputs_.size()); }
 
-  // For program_block.cpp.
+  // For the vector code, which sees plain pointers alone. Slots: inputs, constants, then registers (shared by results
+  // whose lives do not overlap).
+  static constexpr int kMostSlots = 96;
   struct Step {
-    int16_t op;                           // a ScalarOp, or one of the private codes that follow it
-    int16_t dst, a = -1, b = -1, c = -1;  // operand slots
+    int16_t op;  // a ScalarOp, or one of BlockOp
+    int16_t dst, a, b, c;
   };
   struct Value {
     int16_t slot;
     DType dtype;
   };
-  const std::vector<Value>& input_values() const { return inputs_; }
-  const std::vector<Value>& output_values() const { return outputs_; }
-  const std::vector<Step>& steps() const { return steps_; }
-  const std::vector<float>& constants() const { return constants_; }  // slots follow the inputs'
-  int slots() const { return slots_; }
-  /// Which compiled loop computes a program of one or two inputs, if it is one of those (0: none).
-  int functor() const { return functor_; }
-  const float* functor_constants() const { return functor_constants_; }
+  struct View {
+    const Step* steps;
+    const Value *inputs, *outputs;
+    const float* constants;
+    int step_count, input_count, output_count, constant_count, slot_count;
+    bool last_is_output;  // the last step computes the only output: it may write to memory itself
+  };
+  View view() const;
 
  private:
   std::vector<Value> inputs_, outputs_;
   std::vector<Step> steps_;
   std::vector<float> constants_;
-  int slots_ = 0, functor_ = 0;
-  float functor_constants_[4] = {};
+  int slots_ = 0;
+  bool last_is_output_ = false;
+};
+
+/// Steps that no ScalarOp names: roundings to a narrow type, and functions of one argument that are recognised in the
+/// program, whatever its spelling, and are both faster and more exact than their parts.
+enum BlockOp : int16_t {
+  kCopy = kScalarOpCount,
+  kRoundF16,
+  kRoundBF16,
+  kToBool,
+  kExpm1,
+  kGelu,
+  kSiLU,
+  kHardSwish,
 };
 
 /// outputs = program(inputs) over n elements, any n. An output may be the same memory as an input with the same stride.
 void run_block(const PreparedProgram& program, int64_t n, const BlockInput* inputs, const BlockOutput* outputs);
+/// The same over rows x cols: constants and operands that do not change with the row are prepared once.
+void run_tile(const PreparedProgram& program, int64_t rows, int64_t cols, const TileInput* inputs,
+              const TileOutput* outputs);
 
 /// row = program(row, operands...) in place: input 0 is the accumulator, f32 whatever the program calls it; `operands`
 /// are inputs 1 and up. The program has one output; it is left in f32, rounded to the output's dtype.

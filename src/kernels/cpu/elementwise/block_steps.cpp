@@ -1,0 +1,509 @@
+// The block interpreter: loads operands as f32, runs the steps over 256 elements each, stores.
+#include "kernels/cpu/simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/elementwise/block_steps.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cpu/elementwise/program_block.h"
+#include "kernels/cpu/elementwise/vector_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ridgeline::cpu {
+namespace {
+namespace HWY_NAMESPACE {
+
+using Step = PreparedProgram::Step;
+using View = PreparedProgram::View;
+constexpr int kBlock = PreparedProgram::kBlock;
+
+// ---- loads and stores of other dtypes
+
+HWY_INLINE VF round_bf16_bits(VF x) {  // to nearest even; NaN keeps its sign and becomes quiet
+  const F32 d;
+  const hn::RebindToUnsigned<F32> du;
+  const auto bits = hn::BitCast(du, x);
+  const auto even = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
+  const auto rounded = hn::And(hn::Add(bits, hn::Add(even, hn::Set(du, 0x7fff))), hn::Set(du, 0xffff0000u));
+  const auto quiet = hn::Or(hn::And(bits, hn::Set(du, 0xffff0000u)), hn::Set(du, 0x00400000u));
+  return hn::IfThenElse(hn::IsNaN(x), hn::BitCast(d, quiet), hn::BitCast(d, rounded));
+}
+
+void load_f16(const uint16_t* from, int64_t stride, float* to, int n) {
+  int i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const F32 d;
+  const hn::Rebind<hwy::float16_t, F32> dh;
+  const int lanes = int(hn::Lanes(d));
+  if (stride == 1)
+    for (; i + lanes <= n; i += lanes)
+      hn::StoreU(hn::PromoteTo(d, hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(from + i))), d, to + i);
+#endif
+  for (; i < n; ++i) to[i] = f16_to_f32(from[i * stride]);
+}
+void store_f16(const float* from, uint16_t* to, int64_t stride, int n) {
+  int i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const F32 d;
+  const hn::Rebind<hwy::float16_t, F32> dh;
+  const int lanes = int(hn::Lanes(d));
+  if (stride == 1)
+    for (; i + lanes <= n; i += lanes)
+      hn::StoreU(hn::DemoteTo(dh, hn::LoadU(d, from + i)), dh, reinterpret_cast<hwy::float16_t*>(to + i));
+#endif
+  for (; i < n; ++i) to[i * stride] = f32_to_f16(from[i]);
+}
+
+template <typename T>
+void load_as(const void* from, int64_t stride, float* to, int n) {
+  const T* p = static_cast<const T*>(from);
+  if (stride == 1)
+    for (int i = 0; i < n; ++i) to[i] = float(p[i]);
+  else
+    for (int i = 0; i < n; ++i) to[i] = float(p[i * stride]);
+}
+
+HWY_INLINE float widen_bf16(uint16_t bits) {
+  const uint32_t wide = uint32_t(bits) << 16;
+  float y;
+  std::memcpy(&y, &wide, 4);
+  return y;
+}
+
+void load_block(DType dtype, const void* from, int64_t stride, float* to, int n) {
+  switch (dtype) {
+    case DType::kF32: {
+      const float* p = static_cast<const float*>(from);
+      if (stride == 1)
+        std::memcpy(to, p, size_t(n) * 4);
+      else
+        for (int i = 0; i < n; ++i) to[i] = p[i * stride];
+      return;
+    }
+    case DType::kBF16: {
+      const uint16_t* p = static_cast<const uint16_t*>(from);
+      if (stride == 1)
+        for (int i = 0; i < n; ++i) to[i] = widen_bf16(p[i]);
+      else
+        for (int i = 0; i < n; ++i) to[i] = widen_bf16(p[i * stride]);
+      return;
+    }
+    case DType::kF16:
+      return load_f16(static_cast<const uint16_t*>(from), stride, to, n);
+    case DType::kBool: {
+      const uint8_t* p = static_cast<const uint8_t*>(from);
+      for (int i = 0; i < n; ++i) to[i] = p[i * stride] ? 1.0f : 0.0f;
+      return;
+    }
+    case DType::kU8:
+      return load_as<uint8_t>(from, stride, to, n);
+    case DType::kI8:
+      return load_as<int8_t>(from, stride, to, n);
+    case DType::kU16:
+      return load_as<uint16_t>(from, stride, to, n);
+    case DType::kI16:
+      return load_as<int16_t>(from, stride, to, n);
+    case DType::kU32:
+      return load_as<uint32_t>(from, stride, to, n);
+    case DType::kI32:
+      return load_as<int32_t>(from, stride, to, n);
+    case DType::kU64:
+      return load_as<uint64_t>(from, stride, to, n);
+    case DType::kI64:
+      return load_as<int64_t>(from, stride, to, n);
+    default:
+      return;
+  }
+}
+
+void store_block(DType dtype, const float* from, void* to, int64_t stride, int n, bool stream) {
+  switch (dtype) {
+    case DType::kF32: {
+      float* p = static_cast<float*>(to);
+      if (stride == 1 && stream) {
+        const F32 d;
+        const int lanes = int(hn::Lanes(d));
+        int i = 0;
+        while (i < n && (reinterpret_cast<uintptr_t>(p + i) & 63)) p[i] = from[i], ++i;
+        for (; i + lanes <= n; i += lanes) hn::Stream(hn::LoadU(d, from + i), d, p + i);
+        for (; i < n; ++i) p[i] = from[i];
+      } else if (stride == 1) {
+        std::memcpy(p, from, size_t(n) * 4);
+      } else {
+        for (int i = 0; i < n; ++i) p[i * stride] = from[i];
+      }
+      return;
+    }
+    case DType::kBF16: {
+      uint16_t* p = static_cast<uint16_t*>(to);
+      const F32 d;
+      HWY_ALIGN float rounded[kBlock];
+      const int lanes = int(hn::Lanes(d));
+      int i = 0;
+      for (; i + lanes <= n; i += lanes) hn::Store(round_bf16_bits(hn::LoadU(d, from + i)), d, rounded + i);
+      for (; i < n; ++i) rounded[i] = hn::GetLane(round_bf16_bits(splat(from[i])));
+      for (i = 0; i < n; ++i) {
+        uint32_t bits;
+        std::memcpy(&bits, rounded + i, 4);
+        p[i * stride] = uint16_t(bits >> 16);
+      }
+      return;
+    }
+    case DType::kF16:
+      return store_f16(from, static_cast<uint16_t*>(to), stride, n);
+    case DType::kBool: {
+      uint8_t* p = static_cast<uint8_t*>(to);
+      for (int i = 0; i < n; ++i) p[i * stride] = from[i] != 0;
+      return;
+    }
+    default:
+      return;
+  }
+}
+
+// ---- steps
+
+// n is a multiple of the vector's lanes; `to` may be one of the operands.
+template <class F>
+HWY_INLINE void map1(const float* a, float* to, int n, F f) {
+  const F32 d;
+  const int lanes = int(hn::Lanes(d));
+  for (int i = 0; i < n; i += lanes) hn::StoreU(f(hn::LoadU(d, a + i)), d, to + i);
+}
+template <class F>
+HWY_INLINE void map2(const float* a, const float* b, float* to, int n, F f) {
+  const F32 d;
+  const int lanes = int(hn::Lanes(d));
+  for (int i = 0; i < n; i += lanes) hn::StoreU(f(hn::LoadU(d, a + i), hn::LoadU(d, b + i)), d, to + i);
+}
+template <class F>
+HWY_INLINE void map3(const float* a, const float* b, const float* c, float* to, int n, F f) {
+  const F32 d;
+  const int lanes = int(hn::Lanes(d));
+  for (int i = 0; i < n; i += lanes)
+    hn::StoreU(f(hn::LoadU(d, a + i), hn::LoadU(d, b + i), hn::LoadU(d, c + i)), d, to + i);
+}
+template <class F>
+void scalar1(const float* a, float* to, int n, F f) {
+  for (int i = 0; i < n; ++i) to[i] = float(f(double(a[i])));
+}
+template <class M>
+HWY_INLINE VF truth(M mask) {
+  return hn::IfThenElseZero(mask, splat(1.0f));
+}
+HWY_INLINE auto is_true(VF x) { return hn::Ne(x, hn::Zero(F32())); }
+
+float floor_mod(double a, double b) {
+  const double r = std::fmod(a, b);
+  return float(r != 0 && ((r < 0) != (b < 0)) ? r + b : r);
+}
+
+void run_step(int op, const float* a, const float* b, const float* c, float* to, int n) {
+  switch (op) {
+    case kCopy:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return x; });
+    case kToBool:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return truth(is_true(x)); });
+    case kRoundBF16:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return round_bf16_bits(x); });
+    case kRoundF16: {
+      uint16_t narrow[kBlock];
+      store_f16(a, narrow, 1, n);
+      return load_f16(narrow, 1, to, n);
+    }
+    case kExpm1:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return expm1_f32(x); });
+    case kGelu:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return gelu_f32(x); });
+    case kSiLU:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return silu_f32(x); });
+    case kHardSwish:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return hard_swish_f32(x); });
+    default:
+      break;
+  }
+  switch (ScalarOp(op)) {
+    case ScalarOp::kAdd:
+      return map2(a, b, to, n, [](VF x, VF y) HWY_ATTR { return hn::Add(x, y); });
+    case ScalarOp::kSub:
+      return map2(a, b, to, n, [](VF x, VF y) HWY_ATTR { return hn::Sub(x, y); });
+    case ScalarOp::kMul:
+      return map2(a, b, to, n, [](VF x, VF y) HWY_ATTR { return hn::Mul(x, y); });
+    case ScalarOp::kDiv:
+      return map2(a, b, to, n, [](VF x, VF y) HWY_ATTR { return hn::Div(x, y); });
+    case ScalarOp::kMod:
+      for (int i = 0; i < n; ++i) to[i] = floor_mod(a[i], b[i]);
+      return;
+    case ScalarOp::kFmod:
+      for (int i = 0; i < n; ++i) to[i] = float(std::fmod(double(a[i]), double(b[i])));
+      return;
+    case ScalarOp::kPow:
+      return map2(a, b, to, n, [](VF x, VF y) HWY_ATTR { return pow_f32(x, y); });
+    case ScalarOp::kMin:
+      return map2(a, b, to, n, [](VF x, VF y) HWY_ATTR { return min_nan(x, y); });
+    case ScalarOp::kMax:
+      return map2(a, b, to, n, [](VF x, VF y) HWY_ATTR { return max_nan(x, y); });
+    case ScalarOp::kNeg:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return hn::Neg(x); });
+    case ScalarOp::kAbs:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return hn::Abs(x); });
+    case ScalarOp::kSign:
+      return map1(a, to, n, [](VF x) HWY_ATTR {
+        const VF zero = hn::Zero(F32());
+        const VF sign = hn::Sub(truth(hn::Gt(x, zero)), truth(hn::Lt(x, zero)));
+        return hn::IfThenElse(hn::IsNaN(x), x, sign);
+      });
+    case ScalarOp::kReciprocal:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return hn::Div(splat(1.0f), x); });
+    case ScalarOp::kSqrt:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return hn::Sqrt(x); });
+    case ScalarOp::kRsqrt:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return hn::Div(splat(1.0f), hn::Sqrt(x)); });
+    case ScalarOp::kSquare:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return hn::Mul(x, x); });
+    case ScalarOp::kExp:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return exp_f32(x); });
+    case ScalarOp::kLog:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return log_f32(x); });
+    case ScalarOp::kErf:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return erf_f32(x); });
+    case ScalarOp::kErfc:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return erfc_f32(x); });
+    case ScalarOp::kSin:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return sin_or_cos<0>(x); });
+    case ScalarOp::kCos:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return sin_or_cos<1>(x); });
+    // Rare in models: the C library, in double, one at a time.
+    case ScalarOp::kTan:
+      return scalar1(a, to, n, [](double x) { return std::tan(x); });
+    case ScalarOp::kAsin:
+      return scalar1(a, to, n, [](double x) { return std::asin(x); });
+    case ScalarOp::kAcos:
+      return scalar1(a, to, n, [](double x) { return std::acos(x); });
+    case ScalarOp::kAtan:
+      return scalar1(a, to, n, [](double x) { return std::atan(x); });
+    case ScalarOp::kSinh:
+      return scalar1(a, to, n, [](double x) { return std::sinh(x); });
+    case ScalarOp::kCosh:
+      return scalar1(a, to, n, [](double x) { return std::cosh(x); });
+    case ScalarOp::kAsinh:
+      return scalar1(a, to, n, [](double x) { return std::asinh(x); });
+    case ScalarOp::kAcosh:
+      return scalar1(a, to, n, [](double x) { return std::acosh(x); });
+    case ScalarOp::kAtanh:
+      return scalar1(a, to, n, [](double x) { return std::atanh(x); });
+    case ScalarOp::kTanh:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return tanh_f32(x); });
+    case ScalarOp::kSigmoid:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return sigmoid_f32(x); });
+    case ScalarOp::kSoftplus:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return softplus_f32(x); });
+    case ScalarOp::kRelu:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return at_least(hn::Zero(F32()), x); });
+    case ScalarOp::kFloor:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return hn::Floor(x); });
+    case ScalarOp::kCeil:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return hn::Ceil(x); });
+    case ScalarOp::kRound:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return hn::Round(x); });
+    case ScalarOp::kClamp:
+      return map3(a, b, c, to, n, [](VF x, VF low, VF high) HWY_ATTR { return min_nan(max_nan(x, low), high); });
+    case ScalarOp::kFma:
+      return map3(a, b, c, to, n, [](VF x, VF y, VF z) HWY_ATTR { return hn::MulAdd(x, y, z); });
+    case ScalarOp::kSelect:
+      return map3(a, b, c, to, n, [](VF x, VF y, VF z) HWY_ATTR { return hn::IfThenElse(is_true(x), y, z); });
+    case ScalarOp::kEqual:
+      return map2(a, b, to, n, [](VF x, VF y) HWY_ATTR { return truth(hn::Eq(x, y)); });
+    case ScalarOp::kLess:
+      return map2(a, b, to, n, [](VF x, VF y) HWY_ATTR { return truth(hn::Lt(x, y)); });
+    case ScalarOp::kLessOrEqual:
+      return map2(a, b, to, n, [](VF x, VF y) HWY_ATTR { return truth(hn::Le(x, y)); });
+    case ScalarOp::kGreater:
+      return map2(a, b, to, n, [](VF x, VF y) HWY_ATTR { return truth(hn::Gt(x, y)); });
+    case ScalarOp::kGreaterOrEqual:
+      return map2(a, b, to, n, [](VF x, VF y) HWY_ATTR { return truth(hn::Ge(x, y)); });
+    case ScalarOp::kAnd:
+      return map2(a, b, to, n, [](VF x, VF y) HWY_ATTR { return hn::Mul(x, y); });
+    case ScalarOp::kOr:
+      return map2(a, b, to, n, [](VF x, VF y) HWY_ATTR { return hn::Max(x, y); });
+    case ScalarOp::kXor:
+      return map2(a, b, to, n, [](VF x, VF y) HWY_ATTR { return hn::Abs(hn::Sub(x, y)); });
+    case ScalarOp::kNot:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return hn::Sub(splat(1.0f), x); });
+    case ScalarOp::kIsNan:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return truth(hn::IsNaN(x)); });
+    case ScalarOp::kIsInf:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return truth(hn::IsInf(x)); });
+    default:
+      return;  // casts and bit operations never come here
+  }
+}
+
+// ---- blocks
+
+/// Slots live on the stack; only those that are used are touched.
+struct Slots {
+  HWY_ALIGN float memory[PreparedProgram::kMostSlots][kBlock];
+  const float* at[PreparedProgram::kMostSlots];
+};
+
+void fill(float* to, float value, int n) {
+  const F32 d;
+  for (int i = 0; i < n; i += int(hn::Lanes(d))) hn::Store(splat(value), d, to + i);
+}
+
+int element_bytes(DType t) {
+  switch (t) {
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kI16:
+    case DType::kU16:
+      return 2;
+    case DType::kI8:
+    case DType::kU8:
+    case DType::kBool:
+      return 1;
+    case DType::kI64:
+    case DType::kU64:
+      return 8;
+    default:
+      return 4;
+  }
+}
+
+/// Makes the operand at `from` readable as n whole vectors: in place if it is contiguous f32 and n fills its vectors.
+HWY_INLINE void bind_input(DType dtype, const void* from, int64_t stride, int slot, Slots& s, int n, int padded) {
+  if (dtype == DType::kF32 && stride == 1 && n == padded) {
+    s.at[slot] = static_cast<const float*>(from);
+    return;
+  }
+  s.at[slot] = s.memory[slot];
+  load_block(dtype, from, stride, s.memory[slot], n);
+  for (int i = n; i < padded; ++i) s.memory[slot][i] = 0;  // what lies there might be denormal, hence slow
+}
+
+HWY_INLINE void run_steps(const View& v, Slots& s, int padded, float* direct) {
+  for (int k = 0; k < v.step_count; ++k) {
+    const Step& step = v.steps[k];
+    float* to = direct && k + 1 == v.step_count ? direct : s.memory[step.dst];
+    run_step(step.op, s.at[step.a], step.b >= 0 ? s.at[step.b] : nullptr, step.c >= 0 ? s.at[step.c] : nullptr, to,
+             padded);
+  }
+}
+
+HWY_INLINE int pad(int n) {
+  const int lanes = int(hn::Lanes(F32()));
+  return (n + lanes - 1) / lanes * lanes;
+}
+
+/// Reads input k of the tile's block at (i, j).
+HWY_INLINE void bind_tile_input(DType dtype, const TileInput& o, int k, Slots& s, int64_t i, int64_t j, int count,
+                                int padded) {
+  const char* from = static_cast<const char*>(o.data) + (i * o.row_stride + j * o.col_stride) * element_bytes(dtype);
+  if (o.col_stride != 0) return bind_input(dtype, from, o.col_stride, k, s, count, padded);
+  float value;
+  load_block(dtype, from, 1, &value, 1);
+  s.at[k] = s.memory[k];
+  fill(s.memory[k], value, padded);
+}
+
+/// All of a tile, block of columns by block of columns. What does not change with the row is prepared once a block.
+void tile(const View& v, int64_t rows, int64_t cols, const TileInput* inputs, const TileOutput* outputs) {
+  Slots s;
+  for (int i = 0; i < v.slot_count; ++i) s.at[i] = s.memory[i];
+  const int widest = pad(cols < kBlock ? int(cols) : kBlock);
+  for (int i = 0; i < v.constant_count; ++i) fill(s.memory[v.input_count + i], v.constants[i], widest);
+  // A single row is walked as one; several rows by columns of blocks, unless none of the operands would gain by it.
+  bool shared_row = false;
+  for (int k = 0; k < v.input_count; ++k) {
+    if (inputs[k].row_stride == 0 && inputs[k].col_stride == 0)
+      bind_tile_input(v.inputs[k].dtype, inputs[k], k, s, 0, 0, widest, widest);
+    else if (inputs[k].row_stride == 0 && rows > 1)
+      shared_row |= v.inputs[k].dtype != DType::kF32 || inputs[k].col_stride != 1;
+  }
+  const bool direct =
+      v.last_is_output && v.outputs[0].dtype == DType::kF32 && outputs[0].col_stride == 1 && !outputs[0].stream;
+  auto block = [&](int64_t i, int64_t j, bool first) HWY_ATTR {
+    const int count = cols - j < kBlock ? int(cols - j) : kBlock;
+    const int padded = pad(count);
+    for (int k = 0; k < v.input_count; ++k) {
+      const TileInput& o = inputs[k];
+      if (o.row_stride == 0 && (o.col_stride == 0 || !first)) continue;
+      bind_tile_input(v.inputs[k].dtype, o, k, s, i, j, count, padded);
+    }
+    const TileOutput& out = outputs[0];
+    const bool in_memory = direct && count == padded;
+    run_steps(v, s, padded, in_memory ? static_cast<float*>(out.data) + i * out.row_stride + j : nullptr);
+    if (in_memory) return;
+    for (int k = 0; k < v.output_count; ++k) {
+      const TileOutput& o = outputs[k];
+      char* to = static_cast<char*>(o.data) + (i * o.row_stride + j * o.col_stride) * element_bytes(v.outputs[k].dtype);
+      store_block(v.outputs[k].dtype, s.at[v.outputs[k].slot], to, o.col_stride, count, o.stream);
+    }
+  };
+  if (cols <= kBlock || shared_row) {
+    for (int64_t j = 0; j < cols; j += kBlock)
+      for (int64_t i = 0; i < rows; ++i) block(i, j, i == 0);
+  } else {
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < cols; j += kBlock) block(i, j, true);
+  }
+}
+
+/// The accumulator's form: input 0 and output 0 are c, f32 whatever the program calls them.
+void epilogue(const View& v, float* c, int64_t ldc, int64_t rows, int64_t cols, const TileInput* operands) {
+  TileInput inputs[PreparedProgram::kMostSlots];
+  PreparedProgram::Value values[PreparedProgram::kMostSlots], result = {v.outputs[0].slot, DType::kF32};
+  for (int k = 0; k < v.input_count; ++k) {
+    inputs[k] = k == 0 ? TileInput{c, ldc, 1} : operands[k - 1];
+    values[k] = v.inputs[k];
+  }
+  values[0].dtype = DType::kF32;
+  View as_f32 = v;
+  as_f32.inputs = values;
+  as_f32.outputs = &result;
+  const TileOutput out = {c, ldc, 1, false};
+  tile(as_f32, rows, cols, inputs, &out);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace
+}  // namespace ridgeline::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ridgeline::cpu {
+
+HWY_EXPORT(tile);
+HWY_EXPORT(epilogue);
+
+void run_tile(const PreparedProgram& program, int64_t rows, int64_t cols, const TileInput* inputs,
+              const TileOutput* outputs) {
+  if (rows > 0 && cols > 0) HWY_DYNAMIC_DISPATCH(tile)(program.view(), rows, cols, inputs, outputs);
+}
+
+void run_block(const PreparedProgram& program, int64_t n, const BlockInput* inputs, const BlockOutput* outputs) {
+  TileInput in[PreparedProgram::kMostSlots];
+  TileOutput out[PreparedProgram::kMostSlots];
+  for (int k = 0; k < program.inputs(); ++k) in[k] = {inputs[k].data, 0, inputs[k].stride};
+  for (int k = 0; k < program.outputs(); ++k) out[k] = {outputs[k].data, 0, outputs[k].stride, outputs[k].stream};
+  run_tile(program, 1, n, in, out);
+}
+
+void apply_epilogue(const PreparedProgram& program, float* c, int64_t ldc, int64_t rows, int64_t cols,
+                    const TileInput* operands) {
+  if (rows > 0 && cols > 0) HWY_DYNAMIC_DISPATCH(epilogue)(program.view(), c, ldc, rows, cols, operands);
+}
+
+void apply_epilogue(const PreparedProgram& program, float* row, int64_t n, const BlockInput* operands) {
+  TileInput tile[PreparedProgram::kMostSlots];
+  for (int k = 0; k + 1 < program.inputs(); ++k) tile[k] = {operands[k].data, 0, operands[k].stride};
+  apply_epilogue(program, row, n, 1, n, tile);
+}
+
+}  // namespace ridgeline::cpu
+#endif

@@ -1,0 +1,39 @@
+// Loop nests over strided operands of one shape: axes ordered by how the outputs lie in memory, neighbours merged, so
+// that most problems become one or two loops.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "core/thread_pool.h"
+#include "ridgeline/tensor.h"
+
+namespace ridgeline::cpu {
+
+/// `extents` outermost first; strides[k] are operand k's, in elements. At least one axis; empty() if an extent is 0.
+struct LoopNest {
+  std::vector<int64_t> extents;
+  std::vector<std::vector<int64_t>> strides;
+
+  int axes() const { return int(extents.size()); }
+  int64_t elements() const;
+  /// Of the last axis (cols) and the last but one (rows, 1 if there is none).
+  int64_t cols() const { return extents.back(); }
+  int64_t rows() const { return axes() > 1 ? extents[size_t(axes() - 2)] : 1; }
+  int64_t col_stride(int operand) const { return strides[size_t(operand)].back(); }
+  int64_t row_stride(int operand) const { return axes() > 1 ? strides[size_t(operand)][size_t(axes() - 2)] : 0; }
+
+  /// Calls body(offsets, rows, cols): tiles of the last two axes that cover the nest, `offsets` being where each
+  /// operand's first element lies (in elements). Split over threads so that none gets less than `grain` elements.
+  void run(const ThreadPool& pool, int64_t grain,
+           const std::function<void(const int64_t* offsets, int64_t rows, int64_t cols)>& body) const;
+};
+
+/// `operands` broadcast to `shape` (trailing axes aligned, extents of 1 repeat). The nest's order of axes follows the
+/// strides of operand `lead` (an output), largest outermost.
+LoopNest make_loop_nest(const Extents& shape, std::span<const Layout* const> operands, int lead);
+
+}  // namespace ridgeline::cpu

@@ -1,0 +1,354 @@
+// Functions over vectors of f32, for every vector target: error at most 2 units in the last place where the name says
+// nothing else, exact at zero, infinity and NaN. Polynomials are minimax fits of our own (weighted least squares,
+// reweighted to equal ripples, coefficients rounded to f32 one after the other from the lowest).
+// tests/kernels_elementwise_test.cpp holds the errors.
+//
+// Included once per target, after <hwy/highway.h>, by files with vector code: everything is in an unnamed namespace.
+#if defined(RIDGELINE_VECTOR_MATH_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef RIDGELINE_VECTOR_MATH_INL_H
+#undef RIDGELINE_VECTOR_MATH_INL_H
+#else
+#define RIDGELINE_VECTOR_MATH_INL_H
+#endif
+
+#include <hwy/contrib/math/math-inl.h>
+#include <hwy/highway.h>
+
+#include <cmath>
+
+HWY_BEFORE_NAMESPACE();
+namespace ridgeline::cpu {
+namespace {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F32 = hn::ScalableTag<float>;
+using VF = hn::Vec<F32>;
+using I32 = hn::RebindToSigned<F32>;
+
+HWY_INLINE VF splat(float value) { return hn::Set(F32(), value); }
+
+// x86's max and min return the second operand if one is NaN; the baseline's do not, so it asks. NaN in either gives
+// NaN.
+HWY_INLINE VF max_nan(VF a, VF b) {
+  return hn::IfThenElse(hn::IsNaN(a), a, hn::IfThenElse(hn::IsNaN(b), b, hn::Max(a, b)));
+}
+HWY_INLINE VF min_nan(VF a, VF b) {
+  return hn::IfThenElse(hn::IsNaN(a), a, hn::IfThenElse(hn::IsNaN(b), b, hn::Min(a, b)));
+}
+/// max(x, bound), min(x, bound) for a bound that is no NaN: NaN in x stays.
+HWY_INLINE VF at_least(VF bound, VF x) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_SSSE3
+  return hn::Max(bound, x);
+#else
+  return hn::IfThenElse(hn::IsNaN(x), x, hn::Max(bound, x));
+#endif
+}
+HWY_INLINE VF at_most(VF bound, VF x) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_SSSE3
+  return hn::Min(bound, x);
+#else
+  return hn::IfThenElse(hn::IsNaN(x), x, hn::Min(bound, x));
+#endif
+}
+
+/// p(x) by Horner, coefficients from the lowest.
+template <int kCount>
+HWY_INLINE VF polynomial(VF x, const float (&c)[kCount]) {
+  VF y = splat(c[kCount - 1]);
+  for (int i = kCount - 2; i >= 0; --i) y = hn::MulAdd(y, x, splat(c[i]));
+  return y;
+}
+
+/// x * 2^n for integral n of -160 to 160, rounded once (to denormals too) where the ISA can.
+HWY_INLINE VF scale_by_power(VF x, VF n) {
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+  return VF{_mm512_scalef_ps(x.raw, n.raw)};
+#else
+  // 2^n in two factors, neither of which overflows.
+  const I32 di;
+  const auto i = hn::ConvertTo(di, n);
+  const auto half = hn::ShiftRight<1>(i);
+  const auto bias = hn::Set(di, 127);
+  const VF first = hn::BitCast(F32(), hn::ShiftLeft<23>(hn::Add(half, bias)));
+  const VF second = hn::BitCast(F32(), hn::ShiftLeft<23>(hn::Add(hn::Sub(i, half), bias)));
+  return hn::Mul(hn::Mul(x, first), second);
+#endif
+}
+
+/// 1 / x within 1 ulp for normal x whose reciprocal is normal. (A division takes 16 cycles a vector of AVX-512,
+/// this 4.)
+HWY_INLINE VF reciprocal_near(VF x) {
+#if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
+  return hn::Div(splat(1.0f), x);
+#else
+  VF guess = hn::ApproximateReciprocal(x);  // 14 bits with AVX-512, 12 without
+  if (HWY_TARGET == HWY_AVX2) guess = hn::MulAdd(guess, hn::NegMulAdd(x, guess, splat(1.0f)), guess);
+  return hn::MulAdd(guess, hn::NegMulAdd(x, guess, splat(1.0f)), guess);
+#endif
+}
+
+// e^r - 1 - r over r^2, |r| <= ln 2 / 2: relative error of e^r 3.4e-9.
+constexpr float kExpTail[] = {4.9999994e-01f, 1.6666517e-01f, 4.1668285e-02f, 8.36925e-03f, 1.3820468e-03f};
+// ln 2 in two parts, the first of nine bits so that n * kLn2High is exact also without a fused multiply-add.
+constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f, kLog2E = 1.44269504f;
+
+/// n and r with x = n ln 2 + r, for |x| up to about 110.
+HWY_INLINE VF reduce_exp(VF x, VF& r) {
+  const VF n = hn::Round(hn::Mul(x, splat(kLog2E)));
+  r = hn::NegMulAdd(n, splat(kLn2Low), hn::NegMulAdd(n, splat(kLn2High), x));
+  return n;
+}
+HWY_INLINE VF exp_reduced(VF r) { return hn::MulAdd(hn::Mul(r, r), polynomial(r, kExpTail), r); }  // e^r - 1
+
+/// e^x: 1 ulp; overflows to infinity, underflows through the denormals to 0.
+HWY_INLINE VF exp_f32(VF x) {
+  VF r;
+  x = at_least(splat(-105.0f), at_most(splat(90.0f), x));
+  const VF n = reduce_exp(x, r);
+  return scale_by_power(hn::Add(splat(1.0f), exp_reduced(r)), n);
+}
+/// e^x for x <= 0 (softmax, and arguments that are -|x|).
+HWY_INLINE VF exp_negative(VF x) {
+  VF r;
+  x = at_least(splat(-105.0f), x);
+  const VF n = reduce_exp(x, r);
+  return scale_by_power(hn::Add(splat(1.0f), exp_reduced(r)), n);
+}
+/// e^x - 1 without cancellation.
+HWY_INLINE VF expm1_f32(VF x) {
+  VF r;
+  const VF bounded = at_least(splat(-20.0f), at_most(splat(89.0f), x));
+  const VF n = reduce_exp(bounded, r);
+  const VF small = exp_reduced(r);
+  // 2^n (small + 1) - 1 = 2^n small + (2^n - 1); at n = 128 the power itself overflows, so it is halved.
+  const VF power = scale_by_power(splat(0.5f), n);
+  const VF y = hn::MulAdd(power, small, hn::Sub(power, splat(0.5f)));
+  return hn::IfThenElse(hn::Eq(x, hn::Zero(F32())), x, hn::Add(y, y));
+}
+
+// (log(1 + f) - f + f^2 / 2) / f^3 for f of sqrt(1/2) - 1 to sqrt(2) - 1: relative error of the logarithm 5.9e-9.
+constexpr float kLogTail[] = {3.333333e-01f,  -2.500082e-01f,  2.0001239e-01f, -1.66234e-01f,
+                              1.4201671e-01f, -1.3159855e-01f, 1.2761572e-01f, -7.634768e-02f};
+
+/// log x of normal x > 0, plus `carry` (a correction that is small beside the result).
+HWY_INLINE VF log_normal(VF x, VF exponent_offset, VF carry) {
+  const F32 d;
+  const I32 di;
+  // m in [sqrt(1/2), sqrt(2)): subtracting the bits of sqrt(1/2) makes the exponent field that of the nearest power.
+  const auto bits = hn::Sub(hn::BitCast(di, x), hn::Set(di, 0x3f3504f3));
+  const VF e = hn::Add(hn::ConvertTo(d, hn::ShiftRight<23>(bits)), exponent_offset);
+  const VF m = hn::BitCast(d, hn::Add(hn::And(bits, hn::Set(di, 0x007fffff)), hn::Set(di, 0x3f3504f3)));
+  const VF f = hn::Sub(m, splat(1.0f));
+  const VF f2 = hn::Mul(f, f);
+  VF tail = hn::MulAdd(hn::Mul(f2, f), polynomial(f, kLogTail), hn::MulAdd(e, splat(kLn2Low), carry));
+  tail = hn::NegMulAdd(splat(0.5f), f2, tail);
+  return hn::MulAdd(e, splat(kLn2High), hn::Add(f, tail));
+}
+/// log x: -inf at 0, NaN below.
+HWY_INLINE VF log_f32(VF x) {
+  const F32 d;
+  const VF infinity = hn::Inf(d), zero = hn::Zero(d);
+  const auto denormal = hn::Lt(x, splat(1.17549435e-38f));
+  const VF scaled = hn::IfThenElse(denormal, hn::Mul(x, splat(8388608.0f)), x);
+  VF y = log_normal(scaled, hn::IfThenElse(denormal, splat(-23.0f), zero), zero);
+  y = hn::IfThenElse(hn::Lt(x, zero), hn::NaN(d), y);
+  y = hn::IfThenElse(hn::Eq(x, zero), hn::Neg(infinity), y);
+  return hn::IfThenElse(hn::Or(hn::IsNaN(x), hn::Eq(x, infinity)), x, y);
+}
+/// log(1 + x) for 0 <= x <= 1: what 1 + x loses by rounding is put back as its derivative times the loss.
+HWY_INLINE VF log1p_unit(VF x) {
+  const VF one = splat(1.0f);
+  const VF u = hn::Add(one, x);
+  const VF lost = hn::Sub(x, hn::Sub(u, one));
+  return hn::IfThenElse(hn::Lt(x, splat(1e-7f)), x, log_normal(u, hn::Zero(F32()), hn::Div(lost, u)));
+}
+
+/// 1 / (1 + e^-x), without overflow on either side.
+HWY_INLINE VF sigmoid_f32(VF x) {
+  const VF e = exp_negative(hn::Neg(hn::Abs(x)));
+  const VF inverse = reciprocal_near(hn::Add(splat(1.0f), e));
+  return hn::Mul(hn::IfThenElse(hn::Lt(x, hn::Zero(F32())), e, splat(1.0f)), inverse);
+}
+/// log(1 + e^x) = max(x, 0) + log(1 + e^-|x|).
+HWY_INLINE VF softplus_f32(VF x) {
+  const VF tail = log1p_unit(exp_negative(hn::Neg(hn::Abs(x))));
+  return hn::Add(at_least(hn::Zero(F32()), x), tail);
+}
+
+// (tanh x / x - 1) / x^2 in x^2, |x| <= 0.55: relative error of tanh 1.1e-9.
+constexpr float kTanhTail[] = {-3.3333316e-01f, 1.3332544e-01f, -5.3847548e-02f, 2.1050714e-02f, -6.242849e-03f};
+/// tanh x: a polynomial near 0, 1 - 2 / (e^2x + 1) from 0.55.
+HWY_INLINE VF tanh_f32(VF x) {
+  const VF a = hn::Abs(x), z = hn::Mul(x, x);
+  const VF small = hn::MulAdd(hn::Mul(a, z), polynomial(z, kTanhTail), a);
+  const VF e =
+      exp_negative(hn::Mul(splat(-2.0f), a));  // (1 - e) / (1 + e), 2 e / (1 + e) small: no cancellation that matters
+  const VF large = hn::NegMulAdd(hn::Add(e, e), reciprocal_near(hn::Add(splat(1.0f), e)), splat(1.0f));
+  return hn::CopySign(hn::IfThenElse(hn::Lt(a, splat(0.55f)), small, large), x);
+}
+
+// erf x / x - 1 in x^2, |x| <= 0.95 (9.1e-10), and -log(erfc x), 0.9 <= x <= 4 (error of erf 6.2e-11).
+constexpr float kErfSmall[] = {1.2837917e-01f, -3.761263e-01f, 1.1283626e-01f, -2.685574e-02f,
+                               5.1924605e-03f, -8.050804e-04f, 8.002775e-05f};
+constexpr float kErfLarge[] = {-1.6920513e-04f, 1.1294883e+00f, 6.334011e-01f,  1.0821996e-01f,
+                               -2.5080232e-02f, 4.156064e-03f,  -4.313441e-04f, 2.0823414e-05f};
+/// erf x: 1 from 4 on, where 1 - erf x is under a quarter of an ulp.
+HWY_INLINE VF erf_f32(VF x) {
+  const VF a = hn::Abs(x), z = hn::Mul(x, x);
+  const VF small = hn::MulAdd(a, polynomial(z, kErfSmall), a);
+  const VF bounded = at_most(splat(4.0f), a);
+  const VF large = hn::Sub(splat(1.0f), exp_negative(hn::Neg(polynomial(bounded, kErfLarge))));
+  return hn::CopySign(hn::IfThenElse(hn::Lt(a, splat(0.93f)), small, large), x);
+}
+
+// erfc(a) e^(a^2) (a + 3) as a polynomial in t = 6 / (a + 3) - 1, 0 <= a <= 10.2: relative error 8.2e-9.
+constexpr float kErfcScaled[] = {1.0740069e+00f, 8.833945e-01f,   5.902278e-01f,  3.1046626e-01f,  1.19534284e-01f,
+                                 2.6836962e-02f, -1.2430414e-03f, -3.068935e-03f, -4.6721625e-04f, 3.124853e-04f};
+/// erfc(a) for a >= 0, where a^2 = square + loss: the rounding of the square would cost a^2 ulps in the exponential.
+HWY_INLINE VF erfc_positive(VF a, VF square, VF loss) {
+  const VF q = reciprocal_near(hn::Add(a, splat(3.0f)));
+  const VF t = hn::MulSub(splat(6.0f), q, splat(1.0f));
+  VF e = exp_negative(hn::Neg(square));
+  e = hn::NegMulAdd(e, loss, e);
+  return hn::Mul(hn::Mul(polynomial(t, kErfcScaled), q), e);
+}
+/// a * b - product, exactly: what rounding lost.
+HWY_INLINE VF product_loss(VF a, VF b, VF product) {
+#if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
+  // No fused multiply-add: split into halves of 12 bits (Dekker, 1971).
+  const VF split = splat(4097.0f);
+  const VF ca = hn::Mul(a, split), cb = hn::Mul(b, split);
+  const VF ah = hn::Sub(ca, hn::Sub(ca, a)), bh = hn::Sub(cb, hn::Sub(cb, b));
+  const VF al = hn::Sub(a, ah), bl = hn::Sub(b, bh);
+  VF loss = hn::Sub(hn::Mul(ah, bh), product);
+  loss = hn::Add(loss, hn::Mul(ah, bl));
+  loss = hn::Add(loss, hn::Mul(al, bh));
+  return hn::Add(loss, hn::Mul(al, bl));
+#else
+  return hn::MulSub(a, b, product);
+#endif
+}
+/// erfc x = 1 - erf x to the last digits of the tail: 4 ulp.
+HWY_INLINE VF erfc_f32(VF x) {
+  const VF z = hn::Mul(x, x);
+  const VF near = hn::Sub(splat(1.0f), hn::MulAdd(x, polynomial(z, kErfSmall), x));
+  const VF a = at_most(splat(10.2f), hn::Abs(x));
+  const VF square = hn::Mul(a, a);
+  const VF tail = erfc_positive(a, square, product_loss(a, a, square));
+  const VF far = hn::IfThenElse(hn::Lt(x, hn::Zero(F32())), hn::Sub(splat(2.0f), tail), tail);
+  return hn::IfThenElse(hn::Lt(hn::Abs(x), splat(0.7f)), near, far);
+}
+/// x P(N(0, 1) <= x) = x erfc(-x / sqrt(2)) / 2: relative error stays a few ulp in the negative tail, where
+/// x (1 + erf) / 2 has no digits left below -5.
+HWY_INLINE VF gelu_f32(VF x) {
+  const VF zero = hn::Zero(F32()), half_one = splat(0.5f);
+  const VF a = at_most(splat(14.2f), hn::Abs(x));
+  const VF half = hn::Mul(a, half_one);
+  const VF square = hn::Mul(a, half);
+  const VF argument = hn::Mul(a, splat(0.70710678f));
+  const VF tail = hn::Mul(half_one, erfc_positive(argument, square, product_loss(a, half, square)));
+  const VF far = hn::IfThenElse(hn::Lt(x, zero), tail, hn::Sub(splat(1.0f), tail));
+  // Near 0 the scaled form has 7 ulp: the slope of its polynomial magnifies the error of t.
+  const VF erf = hn::MulAdd(argument, polynomial(square, kErfSmall), argument);
+  const VF near = hn::MulAdd(hn::CopySign(half_one, x), erf, half_one);
+  return hn::Mul(x, hn::IfThenElse(hn::Lt(argument, splat(0.7f)), near, far));
+}
+HWY_INLINE VF silu_f32(VF x) { return hn::Mul(x, sigmoid_f32(x)); }
+/// x clamp(x / 6 + 1/2, 0, 1)
+HWY_INLINE VF hard_swish_f32(VF x) {
+  const VF gate = hn::MulAdd(x, splat(1.0f / 6), splat(0.5f));
+  return hn::Mul(x, at_most(splat(1.0f), at_least(hn::Zero(F32()), gate)));
+}
+
+// (sin r / r - 1) / r^2 and (cos r - 1 + r^2 / 2) / r^4 in r^2, |r| <= pi / 4.
+constexpr float kSinTail[] = {-1.6666667e-01f, 8.3333785e-03f, -1.9852571e-04f, 2.8265138e-06f};
+constexpr float kCosTail[] = {4.1666646e-02f, -1.3887298e-03f, 2.4430088e-05f};
+
+/// One scalar function on the lanes of a vector that `mask` has (rare arguments).
+template <class M>
+HWY_INLINE VF patch_lanes(VF y, M mask, VF a, VF b, float (*f)(float, float)) {
+  if (HWY_LIKELY(hn::AllFalse(F32(), mask))) return y;
+  const F32 d;
+  HWY_ALIGN float lanes[4][HWY_MAX_BYTES / sizeof(float)];
+  hn::Store(y, d, lanes[0]);
+  hn::Store(a, d, lanes[1]);
+  hn::Store(b, d, lanes[2]);
+  hn::Store(hn::IfThenElseZero(mask, splat(1.0f)), d, lanes[3]);
+  for (size_t i = 0; i < hn::Lanes(d); ++i)
+    if (lanes[3][i] != 0) lanes[0][i] = f(lanes[1][i], lanes[2][i]);
+  return hn::Load(d, lanes[0]);
+}
+
+#if HWY_TARGET != HWY_SCALAR
+/// x mod pi / 2 in double, where n pi / 2 loses nothing for |x| < 1e5: r and the quadrant.
+HWY_INLINE VF reduce_quadrant(VF x, hn::Vec<I32>& quadrant) {
+  const F32 d;
+  const hn::ScalableTag<double> dd;
+  const hn::Half<F32> dh;
+  const VF n = hn::Round(hn::Mul(x, splat(0.63661977f)));
+  quadrant = hn::ConvertTo(I32(), n);
+  const auto high = hn::Set(dd, -1.57079632673412561417), low = hn::Set(dd, -6.07710050650619224932e-11);
+  auto reduce = [&](auto xh, auto nh) HWY_ATTR {
+    const auto wide = hn::PromoteTo(dd, nh);
+    return hn::DemoteTo(dh, hn::MulAdd(wide, low, hn::MulAdd(wide, high, hn::PromoteTo(dd, xh))));
+  };
+  return hn::Combine(d, reduce(hn::UpperHalf(dh, x), hn::UpperHalf(dh, n)),
+                     reduce(hn::LowerHalf(dh, x), hn::LowerHalf(dh, n)));
+}
+#endif
+
+inline float scalar_sin(float x, float) { return float(std::sin(double(x))); }
+inline float scalar_cos(float x, float) { return float(std::cos(double(x))); }
+
+/// sin x (kShift 0) or cos x (kShift 1, a quarter turn ahead); beyond 1e5 one lane at a time.
+template <int kShift>
+HWY_INLINE VF sin_or_cos(VF x) {
+#if HWY_TARGET == HWY_SCALAR
+  return patch_lanes(x, hn::Eq(splat(0.0f), splat(0.0f)), x, x, kShift ? scalar_cos : scalar_sin);
+#else
+  const F32 d;
+  const I32 di;
+  const auto wild = hn::Not(hn::Lt(hn::Abs(x), splat(1e5f)));
+  hn::Vec<I32> quadrant;
+  const VF r = reduce_quadrant(hn::IfThenZeroElse(wild, x), quadrant);
+  quadrant = hn::Add(quadrant, hn::Set(di, kShift));
+  const VF z = hn::Mul(r, r);
+  const VF sine = hn::MulAdd(hn::Mul(r, z), polynomial(z, kSinTail), r);
+  const VF cosine = hn::MulAdd(hn::Mul(z, z), polynomial(z, kCosTail), hn::NegMulAdd(splat(0.5f), z, splat(1.0f)));
+  const auto odd = hn::RebindMask(d, hn::Eq(hn::And(quadrant, hn::Set(di, 1)), hn::Set(di, 1)));
+  const auto sign = hn::ShiftLeft<30>(hn::And(quadrant, hn::Set(di, 2)));
+  const VF y = hn::Xor(hn::IfThenElse(odd, cosine, sine), hn::BitCast(d, sign));
+  return patch_lanes(y, wild, x, x, kShift ? scalar_cos : scalar_sin);
+#endif
+}
+
+inline float scalar_pow(float x, float y) { return float(std::pow(double(x), double(y))); }
+/// x^y = exp(y log x) in double for finite x > 0; other lanes one at a time.
+HWY_INLINE VF pow_f32(VF x, VF y) {
+#if HWY_TARGET == HWY_SCALAR
+  return patch_lanes(x, hn::Eq(splat(0.0f), splat(0.0f)), x, y, scalar_pow);
+#else
+  const F32 d;
+  const hn::ScalableTag<double> dd;
+  const hn::Half<F32> dh;
+  const VF big = splat(3.4028235e38f);
+  const auto tame = hn::And(hn::And(hn::Gt(x, hn::Zero(d)), hn::Le(x, big)), hn::Le(hn::Abs(y), big));
+  auto power = [&](auto xh, auto yh) HWY_ATTR {
+    auto e = hn::Mul(hn::PromoteTo(dd, yh), hn::Log(dd, hn::PromoteTo(dd, xh)));
+    e = hn::Max(hn::Set(dd, -110.0), hn::Min(hn::Set(dd, 90.0), e));
+    return hn::DemoteTo(dh, hn::Exp(dd, e));
+  };
+  const VF safe = hn::IfThenElse(tame, x, splat(1.0f)), exponent = hn::IfThenElseZero(tame, y);
+  const VF result = hn::Combine(d, power(hn::UpperHalf(dh, safe), hn::UpperHalf(dh, exponent)),
+                                power(hn::LowerHalf(dh, safe), hn::LowerHalf(dh, exponent)));
+  return patch_lanes(result, hn::Not(tame), x, y, scalar_pow);
+#endif
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace
+}  // namespace ridgeline::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard
