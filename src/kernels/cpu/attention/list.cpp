@@ -1,3 +1,4 @@
+// The attention kernels, best first.
 #include "kernels/kernel.h"
 
 namespace ridgeline::cpu {

@@ -1,3 +1,4 @@
+// The movement kernels, best first.
 #include "kernels/kernel.h"
 
 namespace ridgeline::cpu {

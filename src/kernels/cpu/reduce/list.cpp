@@ -1,3 +1,4 @@
+// The reduce kernels, best first.
 #include "kernels/kernel.h"
 
 namespace ridgeline::cpu {
