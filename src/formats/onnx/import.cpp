@@ -14,6 +14,7 @@
 #include "formats/onnx/node_order.h"
 #include "formats/onnx/tensor_proto.h"
 #include "formats/onnx/upgrade.h"
+#include "ops/catalogue.h"
 #include "ridgeline/error.h"
 
 namespace ridgeline {
@@ -22,6 +23,24 @@ namespace {
 constexpr int64_t kOldestOpset = 7;
 
 std::string shown_domain(const std::string& domain) { return domain.empty() ? "ai.onnx" : escaped(domain); }
+
+// Insertions, deletions and replacements that lead from one name to the other; case does not count.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const bool same =
+          std::tolower(static_cast<unsigned char>(a[i])) == std::tolower(static_cast<unsigned char>(b[j]));
+      const size_t replaced = diagonal + (same ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row[b.size()];
+}
 
 class Importer {
  public:
@@ -208,7 +227,9 @@ class Importer {
       build(node);
     } catch (const Error& error) {
       std::string reason = error.what();
-      if (error.code() == ErrorCode::kUnsupported) return mark_unsupported(node, reason);
+      const bool unsupported =
+          error.code() == ErrorCode::kUnsupported || reason.find("unsupported") != std::string::npos;
+      if (unsupported && error.code() != ErrorCode::kResource) return mark_unsupported(node, reason);
       // Inference names the node itself; everything else gives the bare reason.
       if (!reason.starts_with("node '")) reason = describe(node) + ": " + reason;
       throw Error(error.code(), file_ + ": " + reason);
@@ -243,11 +264,12 @@ class Importer {
     form.attributes = take_attributes(proto, external_);
     if (form.op == "Constant" && domain.empty()) return add_constant(node, form.attributes);
     if (!complete) {
-      check_known(form);
+      form.op = newest_name(form.op, domain, opset);
+      check_known(form.op, domain, form.op == proto.op_type() ? opset : ModelLimits::kNewestOpset);
       return;
     }
     upgrade(form);
-    const OpSchema& op = check_known(form);
+    const OpSchema& op = check_known(form.op, domain, form.op == proto.op_type() ? opset : ModelLimits::kNewestOpset);
     check_attributes(op, form.attributes);
     std::vector<std::string> names(proto.output().begin(), proto.output().begin() + outputs);
     const NodeId id = graph_.node_capacity();
@@ -269,19 +291,29 @@ class Importer {
   }
 
   /// The schema, or Error{kUnsupported} with the nearest form that there is.
-  static const OpSchema& check_known(const NodeForm& form) {
-    const OpSchema* op = find_op(form.op, form.domain);
-    if (!op) {
-      for (const char* other : {"", "com.microsoft"}) {
-        if (find_op(form.op, other))
-          fail(ErrorCode::kUnsupported, "not in this domain; the nearest is {} of {}", form.op, shown_domain(other));
-      }
-      fail(ErrorCode::kUnsupported, "there is no such operator here");
-    }
-    if (!op->versions.empty() && form.domain.empty() && form.opset < op->versions[0]) {
+  const OpSchema& check_known(const std::string& name, const std::string& domain, int64_t opset) {
+    const OpSchema* op = find_op(name, domain);
+    if (!op) fail(ErrorCode::kUnsupported, "there is no such operator here{}", nearest(name));
+    if (!op->versions.empty() && domain.empty() && opset < op->versions[0]) {
       fail(ErrorCode::kUnsupported, "the oldest supported form is that of operator set {}", op->versions[0]);
     }
     return *op;
+  }
+
+  /// "; the nearest is ..." or nothing.
+  std::string nearest(const std::string& name) {
+    constexpr size_t kMostNames = 200, kLongest = 64;  // a hostile file may hold a million
+    if (nearest_.size() >= kMostNames || name.size() > kLongest) return "";
+    const auto [entry, fresh] = nearest_.emplace(name, "");
+    if (!fresh) return entry->second;
+    size_t best = std::max<size_t>(1, name.size() / 4) + 1;
+    for (const OpSchema* op : catalogue()) {
+      const size_t distance = edit_distance(name, op->name);
+      if (distance >= best || op->domain == "ridgeline") continue;
+      best = distance;
+      entry->second = fmt::format("; the nearest is {} of {}", op->name, shown_domain(std::string(op->domain)));
+    }
+    return entry->second;
   }
 
   void add_constant(const SourceNode& node, const Attributes& attributes) {
@@ -384,6 +416,7 @@ class Importer {
   std::unordered_map<std::string, ValueId> values_;       // what is in the graph, by its name in the file
   std::unordered_map<std::string, std::string> symbols_;  // dim_param -> symbol
   std::unordered_set<std::string> used_symbols_;
+  std::unordered_map<std::string, std::string> nearest_;  // unknown operator -> what is said about it
   std::map<std::tuple<std::string, std::string, std::string>, size_t>
       unsupported_;  // operator, domain, reason -> its line
 };

@@ -270,6 +270,12 @@ constexpr Rule kRules[] = {
 
 }  // namespace
 
+std::string newest_name(const std::string& op, const std::string& domain, int64_t opset) {
+  if (domain.empty() && op == "Upsample" && opset < 10) return "Resize";
+  if (domain.empty() && op == "Scatter") return "ScatterElements";
+  return op;
+}
+
 void upgrade(NodeForm& form) {
   if (!form.domain.empty()) return;
   const std::string written = form.op;

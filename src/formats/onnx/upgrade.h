@@ -32,4 +32,7 @@ struct NodeForm {
 /// with the bare reason for an old form that has no equal among the new ones.
 void upgrade(NodeForm& form);
 
+/// What the operator is called today: Upsample is Resize, Scatter is ScatterElements.
+std::string newest_name(const std::string& op, const std::string& domain, int64_t opset);
+
 }  // namespace ridgeline
