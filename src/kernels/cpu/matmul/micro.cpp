@@ -23,6 +23,8 @@ constexpr int kRows = 6;
 constexpr int kRows = 4;
 #endif
 
+constexpr int kAhead = 256;  // floats
+
 using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 
@@ -78,11 +80,12 @@ HWY_INLINE void Finish(const MicroTile& tile, V (&acc)[MR][NB]) {
   }
 }
 
-// kAheadLines: how many lines of the next panel are fetched at each k. With B in DRAM that gains 30 points at m = 14
-// and 10 at m = 128; what is used next comes from the second cache by itself: fetching it 1 KB ahead cost 3 points, as
-// did two lines where one is enough. Two panels side by side (6 rows x 4 vectors) lost to one at every m: 4096 x 4096
-// in DRAM, m = 6: 46 against 70 GFLOP/s.
-template <int MR, int NB, bool kMasked, int kAheadLines = 1>
+// kLone: no other tile reads this panel, so what comes next in it is fetched (1 KB ahead, into the first cache);
+// otherwise a line of the next panel at each k, into the second. Measured with B in DRAM, GFLOP/s: m = 14, n = 11008, k
+// = 8192: 53 by the next panel, 88 by the 1 KB; m = 16 to 128, k = 4096: 10 to 30 points gained by the next panel. With
+// B in the second cache each is worth nothing, and both together cost 3 points. Two panels side by side (6 rows x 4
+// vectors) lost to one at every m: 46 against 70 at m = 6, k = 4096.
+template <int MR, int NB, bool kMasked, bool kLone = false>
 void Tile(const MicroTile& tile) {
   const D d;
   constexpr int N = int(hn::MaxLanes(d));
@@ -113,7 +116,7 @@ void Tile(const MicroTile& tile) {
       for (int j = 0; j < NB; ++j) {
         const float* p = b + j * N;
         w[j] = kMasked && j == NB - 1 ? hn::MaskedLoad(mask, d, p) : hn::LoadU(d, p);
-        if (j < kAheadLines) __builtin_prefetch(ahead + j * N, 0, 2);
+        if (kLone) hwy::Prefetch(p + kAhead);
       }
 #pragma GCC unroll 16
       for (int r = 0; r < MR; ++r) {
@@ -126,18 +129,21 @@ void Tile(const MicroTile& tile) {
       ++a5;
       ++a10;
       b += tile.b_row;
-      ahead += tile.ahead_step;
+      if (!kLone) {
+        __builtin_prefetch(ahead, 0, 2);
+        ahead += tile.ahead_step;
+      }
     }
   }
   Finish<MR, NB, kMasked>(tile, acc);
 }
 
 // Few rows: B comes from far away and is used once, so several k at a time, for enough independent sums, and a fetch
-// well ahead in the one stream that all panels make.
+// well ahead in the one stream that all panels make. From DRAM: 17.5 GB/s by 1 KB ahead, 15.3 by none, 13.5 by 4 KB.
 template <int MR, int NB, bool kMasked>
 void Thin(const MicroTile& tile) {
   const D d;
-  constexpr int N = int(hn::MaxLanes(d)), U = MR == 1 ? 4 : 2, kAhead = 1024;
+  constexpr int N = int(hn::MaxLanes(d)), U = MR == 1 ? 4 : 2;
   V sums[U][MR][NB];
 #pragma GCC unroll 4
   for (int u = 0; u < U; ++u) {
@@ -194,7 +200,7 @@ void Fill(MicroKernels& kernels) {
   kernels.tile[MR][1][1] = Tile<MR, 1, true>;
   kernels.tile[MR][2][0] = Tile<MR, 2, false>;
   kernels.tile[MR][2][1] = Tile<MR, 2, true>;
-  kernels.lone[MR] = Tile<MR, 2, false, 2>;
+  kernels.lone[MR] = Tile<MR, 2, false, true>;
   if constexpr (MR <= kMaxThinRows) {
     kernels.thin[MR][1][0] = Thin<MR, 1, false>;
     kernels.thin[MR][1][1] = Thin<MR, 1, true>;

@@ -36,7 +36,7 @@ struct MicroKernels {
   int lanes;
   int max_rows;                              // of a tile
   MicroKernel tile[kMaxTileRows + 1][3][2];  // [rows][vectors: 1 or 2][masked]
-  MicroKernel lone[kMaxTileRows + 1];  // [rows], one whole panel that no other tile reads: fetches twice as much ahead
+  MicroKernel lone[kMaxTileRows + 1];        // [rows], one whole panel that no other tile reads
   MicroKernel thin[kMaxThinRows + 1][3][2];  // [rows][vectors][masked]: for B that is read once
 };
 
