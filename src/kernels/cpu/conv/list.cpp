@@ -1,7 +1,12 @@
+#include <array>
+
 #include "kernels/cpu/conv/kernels.h"
 
 namespace ridgeline::cpu {
 
-std::span<const Kernel* const> conv_kernels() { return {}; }  // until programs over blocks are there
+std::span<const Kernel* const> conv_kernels() {
+  static constexpr std::array kList{&kConvNhwc, &kConvNchw};
+  return kList;
+}
 
 }  // namespace ridgeline::cpu

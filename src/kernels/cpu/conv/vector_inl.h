@@ -25,7 +25,8 @@ constexpr bool kMasks = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2;
 
 /// Lanes [first, last).
 HWY_INLINE M Lanes(int64_t first, int64_t last) {
-  return hn::AndNot(hn::FirstN(d, size_t(first < 0 ? 0 : first)), hn::FirstN(d, size_t(last < 0 ? 0 : last)));
+  const auto clamp = [](int64_t i) { return size_t(i < 0 ? 0 : i > kLanes ? kLanes : i); };
+  return hn::AndNot(hn::FirstN(d, clamp(first)), hn::FirstN(d, clamp(last)));
 }
 
 /// p[first..last) in these lanes, zero elsewhere; nothing else is read. `lanes` must be Lanes(first, last).
