@@ -109,7 +109,7 @@ double Ceilings::stream_ns(int64_t read_bytes, int64_t write_bytes, int threads)
 }
 
 std::string Ceilings::to_json() const {
-  Json json = {{"format", kFormat}, {"fingerprint", fingerprint}, {"cores", cores}};
+  Json json = {{"format", kFormat}, {"fingerprint", fingerprint}, {"cores", cores}, {"quiet", quiet}};
   json["caches_bytes"] = {{"l1d", caches.l1d}, {"l2", caches.l2}, {"l3", caches.l3}};
   json["compute_gop_s"] = {{"f32", json_of(f32)}, {"bf16", json_of(bf16)}, {"u8s8", json_of(u8s8)}};
   json["read_gb_s"] = json_of(read_gb_s, kLevelNames);
@@ -126,6 +126,7 @@ std::optional<Ceilings> Ceilings::from_json(std::string_view text) try {
   Ceilings c;
   c.fingerprint = json.at("fingerprint");
   c.cores = json.at("cores");
+  c.quiet = json.at("quiet");
   const Json& caches = json.at("caches_bytes");
   c.caches = {caches.at("l1d"), caches.at("l2"), caches.at("l3")};
   const Json& compute = json.at("compute_gop_s");

@@ -35,6 +35,9 @@ struct Ceilings {
   int cores = 1;
   CacheSizes caches;  // l3: the part that was seen to be faster than DRAM (at most what the CPU shows)
 
+  /// False if other processes kept the cores busy while it was measured: the bandwidths of L3 and DRAM may be too low.
+  bool quiet = true;
+
   Rate f32, bf16, u8s8;                                // Gop/s, a multiply-add is two
   std::array<Rate, kMemoryLevels> read_gb_s;           // 1e9 bytes/s
   std::array<Rate, kMemoryLevels> copy_gb_s;           // read plus written bytes

@@ -98,6 +98,11 @@ std::string machine_text(const Cpu& cpu, const Ceilings& c) {
   text += fmt::format(
       "\nAll threads: f32 arithmetic is the bound above {:.1f} FLOP per byte read from DRAM, memory below.\n",
       c.f32.all / dram);
+  if (!c.quiet) {
+    text +=
+        "Other processes took the cores while this was measured: the figures of L3 and DRAM may be too low. `machine "
+        "--measure` on a quiet machine mends them.\n";
+  }
   return text;
 }
 

@@ -24,12 +24,12 @@ using probe::Way;
 using probe::Window;
 
 constexpr int kRounds = 24;               // windows of each ceiling; 20 are asked for
-constexpr int kUndisturbed = 10;          // of them; more rounds are run until each ceiling has so many
+constexpr int kUndisturbed = 8;           // of them; more rounds are run until each ceiling has so many
 constexpr double kLeastSpanNs = 4e9;      // from the first window to the last; 3 s are asked for
-constexpr double kMostSpanNs = 25e9;      // a machine that is never left alone gets no better
+constexpr double kMostSpanNs = 30e9;      // a machine that is never left alone gets no better
 constexpr double kComputeWindowNs = 8e6;  // long enough for the clock to settle under wide vectors
 constexpr double kCacheWindowNs = 3e6;
-constexpr double kDramWindowNs = 8e6;
+constexpr double kDramWindowNs = 5e6;
 constexpr double kBesideWindowNs = 5e6;  // of a probe beside a benchmark
 
 // What may be allocated: the system's free memory, cut by the container's limit (cgroup v2, v1).
@@ -69,6 +69,8 @@ struct Probe {
   }
 };
 
+bool is_quiet(const Probe& probe) { return probe.undisturbed >= kUndisturbed; }
+
 // The working set that stands for a level: well inside it and well outside the one before.
 int64_t working_set_bytes(MemoryLevel level, int threads, const CacheSizes& caches, int64_t dram_bytes) {
   switch (level) {
@@ -79,7 +81,7 @@ int64_t working_set_bytes(MemoryLevel level, int threads, const CacheSizes& cach
     case MemoryLevel::kL3:
       return std::min(4 * caches.l2 * threads, std::max(caches.l3 / 2, 2 * caches.l2));
     case MemoryLevel::kDram:
-      return dram_probe_bytes();
+      return dram_bytes;
   }
   return 0;
 }
@@ -233,19 +235,19 @@ Ceilings measure_ceilings(const ProbeProgress& progress) {
   const int64_t start = now_ns();
   for (int round = 0;; ++round) {
     const double spent_ns = double(now_ns() - start);
-    const auto quiet = [](const Probe& probe) { return probe.undisturbed >= kUndisturbed; };
     const bool enough =
-        round >= kRounds && spent_ns >= kLeastSpanNs && std::all_of(probes.begin(), probes.end(), quiet);
-    if (enough || (round >= kRounds && spent_ns >= kMostSpanNs)) break;
+        round >= kRounds && spent_ns >= kLeastSpanNs && std::all_of(probes.begin(), probes.end(), is_quiet);
+    if (enough || (round >= 5 && spent_ns >= kMostSpanNs)) break;
     for (Probe& probe : probes) {
       // After the first rounds those that saw their fill of quiet windows make room for the others.
-      if (round >= kRounds && quiet(probe) && spent_ns >= kLeastSpanNs) continue;
+      if (round >= kRounds && is_quiet(probe) && spent_ns >= kLeastSpanNs) continue;
       if (progress) progress(std::min(0.99, double(round) / kRounds), probe.name);
       probe.run();
       if (round == 2) probe.drop_below(0.80);  // ways that are far from the best need no more windows
       if (round == 7) probe.drop_below(0.95);
     }
   }
+  c.quiet = std::all_of(probes.begin(), probes.end(), is_quiet);
   make_consistent(c);
   c.caches.l3 = curve.effective_bytes(cpu.caches, c.read_gb_s[2].all, c.read_gb_s[3].all);
   if (progress) progress(1, "");

@@ -79,7 +79,7 @@ std::vector<Way> launch_ways(int threads) {
     for (int i = 0; i < kLaunches; ++i) pool.run(threads, 1, [](int64_t, int64_t, int) {});
     return double(kLaunches);
   };
-  return {{"empty region", step}};
+  return {{"empty region", step, threads > 1}};
 }
 
 int64_t memory_needed(Traffic traffic, int64_t bytes, int threads) {
@@ -97,6 +97,7 @@ Memory touched_memory(int64_t bytes, int threads) {
 
 std::vector<Way> memory_ways(Traffic traffic, int64_t bytes, int threads, const Memory& memory) {
   const int64_t size = ring_bytes(traffic, bytes, threads);
+  const bool shared = threads > 1 && bytes > threads * this_cpu().caches.l2;
   const std::span<const MemoryWay> kernels = traffic == Traffic::kRead   ? read_ways()
                                              : traffic == Traffic::kCopy ? copy_ways()
                                                                          : write_ways();
@@ -113,7 +114,7 @@ std::vector<Way> memory_ways(Traffic traffic, int64_t bytes, int threads, const 
       cursor = (cursor + kStepBytes) & (size - 1);
       return double(kStepBytes) * (traffic == Traffic::kCopy ? 2 : 1);
     };
-    ways.push_back({kernel.name, step});
+    ways.push_back({kernel.name, step, shared});
   }
   return ways;
 }
@@ -139,17 +140,19 @@ Window run_window(const Way& way, int threads, double window_ns) {
     parts[size_t(thread)] = part;
   });
   Window window;
-  double done = 0;
+  double done = 0, sum_of_rates = 0;
   int64_t start = INT64_MAX, end = 0;
   for (const Part& part : parts) {
-    if (part.end == 0) return {0, false};
+    if (part.end == 0 || part.cpu <= 0) return {0, false};
     done += part.done;
+    sum_of_rates += part.done / double(part.cpu);
     start = std::min(start, part.start);
     end = std::max(end, part.end);
-    if (double(part.cpu) < 0.98 * double(part.end - part.start)) window.undisturbed = false;
+    if (way.shared && double(part.cpu) < 0.98 * double(part.end - part.start)) window.undisturbed = false;
   }
-  // From the first start to the last end: a thread that came late does not count as if it had the machine to itself.
-  window.rate = done / double(end - start);
+  // Shared: from the first start to the last end, so that a thread that came late does not count as if it had the
+  // memory to itself.
+  window.rate = way.shared ? done / double(end - start) : sum_of_rates;
   return window;
 }
 

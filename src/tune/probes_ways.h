@@ -15,6 +15,9 @@ namespace ridgeline::probe {
 struct Way {
   std::string name;
   std::function<double(int thread)> step;
+  /// What is bounded lies outside the cores (L3, DRAM): threads count only while all run. Else each counts for itself,
+  /// by its own processor time, so that another process on its core does not make it look slow.
+  bool shared = false;
   double best = 0;  // per nanosecond, all threads together
 };
 
@@ -34,7 +37,7 @@ Memory touched_memory(int64_t bytes, int threads);
 
 struct Window {
   double rate = 0;          // work per nanosecond, all threads together
-  bool undisturbed = true;  // no thread lost its core to another process
+  bool undisturbed = true;  // shared: no thread lost its core to another process
 };
 /// All threads run the way's steps for `window_ns`, after an untimed tenth of that.
 Window run_window(const Way& way, int threads, double window_ns);
