@@ -115,7 +115,9 @@ std::vector<Probe> all_probes(Ceilings& c, CacheCurve& curve, const Memory& memo
     const auto add = [&](std::string what, double window_ns, std::vector<Way> ways, Rate& rate) {
       probes.push_back({what + who, threads, window_ns, std::move(ways), part(rate)});
     };
-    add("f32 arithmetic", kComputeWindowNs, probe::compute_ways(DType::kF32), c.f32);
+    // Three times a round: the clock drifts by a tenth within seconds, and the best of few windows would not repeat.
+    const auto add_f32 = [&] { add("f32 arithmetic", kComputeWindowNs, probe::compute_ways(DType::kF32), c.f32); };
+    add_f32();
     add("bf16 arithmetic", kComputeWindowNs, probe::compute_ways(DType::kBF16), c.bf16);
     add("u8s8 arithmetic", kComputeWindowNs, probe::compute_ways(DType::kU8), c.u8s8);
     for (int l = 0; l < kMemoryLevels; ++l) {
@@ -130,11 +132,13 @@ std::vector<Probe> all_probes(Ceilings& c, CacheCurve& curve, const Memory& memo
       add("write " + where, window_ns, probe::memory_ways(Traffic::kWrite, bytes, threads, memory),
           c.write_gb_s[size_t(l)]);
     }
+    add_f32();
     for (int f = 0; f < kSpecialFunctions; ++f) {
       const SpecialFunction function = SpecialFunction(f);
       add(std::string(name(function)), kCacheWindowNs, probe::special_ways(function, threads),
           c.special_per_ns[size_t(f)]);
     }
+    add_f32();
     probes.push_back({"launch" + who, 1, kCacheWindowNs, probe::launch_ways(threads), part(c.launch_ns)});
   }
   for (size_t i = 0; i < curve.sizes.size(); ++i) {
