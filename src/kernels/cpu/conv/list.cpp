@@ -5,7 +5,7 @@
 namespace ridgeline::cpu {
 
 std::span<const Kernel* const> conv_kernels() {
-  static constexpr std::array kList{&kConvNhwc, &kConvNchw};
+  static constexpr std::array kList{&kConvDepthwiseNhwc, &kConvDepthwiseNchw, &kConvNhwc, &kConvNchw};
   return kList;
 }
 
