@@ -27,7 +27,7 @@ class Infer {
   const OpSchema& op() const { return op_; }
   int inputs() const { return int(inputs_.size()); }   // trailing omitted ones are not counted
   int outputs() const { return int(results_.size()); }
-  bool has(int input) const { return input < inputs() && inputs_[size_t(input)] != nullptr; }
+  bool has(int input) const { return input >= 0 && input < inputs() && inputs_[size_t(input)] != nullptr; }
   bool wants(int output) const { return output < outputs(); }
   DType dtype(int input) const;
   const Shape& shape(int input) const;  // rejects if the input is absent or of unknown rank
