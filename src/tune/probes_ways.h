@@ -18,7 +18,8 @@ struct Way {
   /// What is bounded lies outside the cores (L3, DRAM): threads count only while all run. Else each counts for itself,
   /// by its own processor time, so that another process on its core does not make it look slow.
   bool shared = false;
-  double best = 0;  // per nanosecond, all threads together
+  double best = 0;      // per nanosecond, all threads together
+  int undisturbed = 0;  // windows so far
 };
 
 std::vector<Way> compute_ways(DType dtype);
