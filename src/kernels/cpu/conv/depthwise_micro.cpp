@@ -121,6 +121,12 @@ void Pick(const float* from, int64_t step, int64_t n, float* to) {
   for (; i < n; ++i) to[i] = from[i * step];
 }
 
+void Interleave(const float* a, const float* b, int64_t n, float* to) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) hn::StoreInterleaved2(hn::LoadU(d, a + i), hn::LoadU(d, b + i), d, to + 2 * i);
+  for (; i < n; ++i) to[2 * i] = a[i], to[2 * i + 1] = b[i];
+}
+
 int LaneCount() { return kLanes; }
 
 }  // namespace HWY_NAMESPACE
@@ -134,6 +140,7 @@ namespace {
 HWY_EXPORT(Pixels);
 HWY_EXPORT(Vectors);
 HWY_EXPORT(Pick);
+HWY_EXPORT(Interleave);
 HWY_EXPORT(LaneCount);
 }  // namespace
 void depthwise_pixels(const DepthwisePixels& g) { HWY_DYNAMIC_DISPATCH(Pixels)(g); }
@@ -143,6 +150,9 @@ void pick_every(const float* from, int64_t step, int64_t n, float* to) {
     std::memcpy(to, from, size_t(n) * sizeof(float));
   else
     HWY_DYNAMIC_DISPATCH(Pick)(from, step, n, to);
+}
+void interleave2(const float* a, const float* b, int64_t n, float* to) {
+  HWY_DYNAMIC_DISPATCH(Interleave)(a, b, n, to);
 }
 int depthwise_lanes() { return HWY_DYNAMIC_DISPATCH(LaneCount)(); }
 }  // namespace ridgeline::cpu

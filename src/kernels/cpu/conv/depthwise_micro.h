@@ -44,6 +44,9 @@ void depthwise_vectors(const DepthwiseVectors&);
 /// to[i] = from[i * step].
 void pick_every(const float* from, int64_t step, int64_t n, float* to);
 
+/// to[2 * i] = a[i], to[2 * i + 1] = b[i].
+void interleave2(const float* a, const float* b, int64_t n, float* to);
+
 int depthwise_lanes();
 
 }  // namespace ridgeline::cpu

@@ -4,7 +4,7 @@ namespace ridgeline::cpu {
 namespace {
 
 /// Reads the program as v + bias + residual, clamped: each instruction takes the last one's result.
-bool read_in_registers(const Problem& problem, ImageOrder order, ConvEpilogue& out) {
+bool read_in_registers(const Problem& problem, ImageOrder order, bool with_residual, ConvEpilogue& out) {
   const Program& program = *problem.program;
   if (program.outputs.size() != 1) return false;
   const Extents& shape = problem.output().shape();
@@ -29,7 +29,7 @@ bool read_in_registers(const Problem& problem, ImageOrder order, ConvEpilogue& o
       const bool per_channel = !s->image && !s->row && !s->pixel && (s->channel == 1 || shape[1] == 1);
       if (per_channel && out.bias < 0 && out.residual < 0) {
         out.bias = input;
-      } else if (out.residual < 0 && operand.shape() == shape) {
+      } else if (with_residual && out.residual < 0 && operand.shape() == shape) {
         const auto whole =
             order == ImageOrder::kChannelsLast ? channels_last_strides(operand.layout) : planar_strides(operand.layout);
         if (!whole) return false;
@@ -63,12 +63,12 @@ Support supports_epilogue(const Problem& problem) {
   return yes();
 }
 
-ConvEpilogue conv_epilogue(const Problem& problem, ImageOrder order) {
+ConvEpilogue conv_epilogue(const Problem& problem, ImageOrder order, bool with_residual) {
   ConvEpilogue out;
   if (problem.has(2)) out.bias = 2;
   if (!problem.has_epilogue()) return out;
   ConvEpilogue quick = out;
-  if (read_in_registers(problem, order, quick)) return quick;
+  if (read_in_registers(problem, order, with_residual, quick)) return quick;
   out.program = std::make_shared<const PreparedProgram>(*problem.program);
   for (int i = problem.op_inputs; i < int(problem.inputs.size()); ++i)
     out.operands.push_back({i, bytes_of(problem.input(i).dtype, 1),
@@ -77,7 +77,8 @@ ConvEpilogue conv_epilogue(const Problem& problem, ImageOrder order) {
 }
 
 void apply_program(const ConvEpilogue& epilogue, const Buffers& buffers, float* y, int64_t y_pixel, int64_t y_channel,
-                   int64_t image, int64_t channel, int64_t oy, int64_t ox, int64_t pixels, int64_t channels) {
+                   int64_t image, int64_t channel, int64_t oy, int64_t ox, int64_t pixels, int64_t channels,
+                   int64_t ox_step) {
   // Rows of the tile are pixels if channels are contiguous, else channels.
   TileInput inputs[kMostEpilogueOperands];
   const bool channels_last = y_channel == 1 && !(y_pixel == 1 && channels == 1);
@@ -86,8 +87,8 @@ void apply_program(const ConvEpilogue& epilogue, const Buffers& buffers, float* 
     const int64_t offset =
         image * o.strides.image + channel * o.strides.channel + oy * o.strides.row + ox * o.strides.pixel;
     inputs[i].data = static_cast<const char*>(buffers.inputs[o.input]) + offset * o.element_bytes;
-    inputs[i].row_stride = channels_last ? o.strides.pixel : o.strides.channel;
-    inputs[i].col_stride = channels_last ? o.strides.channel : o.strides.pixel;
+    inputs[i].row_stride = channels_last ? o.strides.pixel * ox_step : o.strides.channel;
+    inputs[i].col_stride = channels_last ? o.strides.channel : o.strides.pixel * ox_step;
   }
   if (channels_last)
     apply_epilogue(*epilogue.program, y, y_pixel, pixels, channels, inputs);

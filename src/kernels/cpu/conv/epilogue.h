@@ -37,11 +37,14 @@ inline constexpr int kMostEpilogueOperands = 16;
 
 /// Why the epilogue cannot be done; ok without one.
 Support supports_epilogue(const Problem& problem);
-ConvEpilogue conv_epilogue(const Problem& problem, ImageOrder order);
+/// `with_residual` false: a residual is left to the program.
+ConvEpilogue conv_epilogue(const Problem& problem, ImageOrder order, bool with_residual = true);
 
 /// Applies `epilogue.program` to a run of finished output: pixels [ox, ox + pixels) of row (image, oy), channels
 /// [channel, channel + channels). `y` is the first element; y_pixel and y_channel its strides.
+/// ox_step: columns of the output from one pixel of the run to the next.
 void apply_program(const ConvEpilogue& epilogue, const Buffers& buffers, float* y, int64_t y_pixel, int64_t y_channel,
-                   int64_t image, int64_t channel, int64_t oy, int64_t ox, int64_t pixels, int64_t channels);
+                   int64_t image, int64_t channel, int64_t oy, int64_t ox, int64_t pixels, int64_t channels,
+                   int64_t ox_step = 1);
 
 }  // namespace ridgeline::cpu

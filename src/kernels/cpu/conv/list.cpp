@@ -5,7 +5,8 @@
 namespace ridgeline::cpu {
 
 std::span<const Kernel* const> conv_kernels() {
-  static constexpr std::array kList{&kConvDepthwiseNhwc, &kConvDepthwiseNchw, &kConvNhwc, &kConvNchw};
+  static constexpr std::array kList{&kConvDepthwiseNhwc, &kConvDepthwiseNchw, &kConvNhwc,
+                                    &kConvNchw,          &kConvTransposeNhwc, &kConvTransposeNchw};
   return kList;
 }
 

@@ -1,0 +1,217 @@
+// cpu.conv_transpose_nchw: transposed convolution of plain NCHW images. Each phase of the stride is a plain convolution
+// into the workspace; then the phases are woven into rows, where what remains of the epilogue is done.
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "kernels/cpu/conv/depthwise_micro.h"
+#include "kernels/cpu/conv/direct_micro.h"
+#include "kernels/cpu/conv/epilogue.h"
+#include "kernels/cpu/conv/estimate.h"
+#include "kernels/cpu/conv/kernels.h"
+#include "kernels/cpu/conv/phases.h"
+#include "kernels/cpu/conv/planar.h"
+
+namespace ridgeline::cpu {
+namespace {
+
+struct Part {
+  PlanarPlan plan;
+  const AxisPhase *h, *w;
+  int64_t weights = 0;  // where its packed weights begin, in floats
+  int64_t result = 0;   // and its output in the workspace
+};
+
+struct State {
+  ConvGeometry g;
+  ImageStrides y;
+  ConvEpilogue epilogue;
+  std::vector<AxisPhase> rows, columns;
+  std::vector<Part> parts;  // rows.size() by columns.size()
+  bool woven = true;        // false: one phase, written where it belongs
+  int64_t weight_floats = 0, packed_bytes = 0, result_bytes = 0, workspace_bytes = 0;
+};
+
+int64_t round_up(int64_t floats) { return (floats + 15) / 16 * 16; }
+
+std::shared_ptr<const State> make_state(const Problem& problem) {
+  auto state = std::make_shared<State>();
+  State& s = *state;
+  s.g = conv_geometry(problem);
+  const ConvGeometry& g = s.g;
+  s.y = *planar_strides(problem.output().layout);
+  s.woven = g.stride_h > 1 || g.stride_w > 1;
+  s.epilogue = conv_epilogue(problem, ImageOrder::kPlanar, /*with_residual=*/!s.woven);
+  s.rows = axis_phases(g.out_h, g.kernel_h, g.stride_h, g.dilation_h, g.pad_top);
+  s.columns = axis_phases(g.out_w, g.kernel_w, g.stride_w, g.dilation_w, g.pad_left);
+  int64_t result = 0;
+  for (const AxisPhase& h : s.rows)
+    for (const AxisPhase& w : s.columns) {
+      PlanarShape p;
+      p.groups = g.groups, p.images = g.images, p.height = g.in_h, p.width = g.in_w, p.channels = g.group_in();
+      p.x = *planar_strides(problem.input(0).layout);
+      p.kernel_h = h.taps, p.kernel_w = w.taps, p.dilation_h = h.dilation, p.dilation_w = w.dilation;
+      p.pad_top = h.pad, p.pad_left = w.pad;
+      p.out_h = h.count, p.out_w = w.count, p.out_channels = g.group_out();
+      const int64_t plane = h.count * w.count;
+      p.y = s.woven ? ImageStrides{plane * g.out_channels, plane, w.count, 1} : s.y;
+      p.has_residual = s.epilogue.residual >= 0;
+      p.residual = s.epilogue.residual_strides;
+      Part part{planar_plan(p, problem.threads), &h, &w, s.weight_floats, result};
+      s.weight_floats += round_up(g.out_channels * part.plan.row_floats);
+      if (s.woven) result += round_up(g.images * g.out_channels * plane);
+      s.workspace_bytes = std::max(s.workspace_bytes, part.plan.workspace_bytes());
+      s.parts.push_back(std::move(part));
+    }
+  s.result_bytes = result * 4;
+  s.packed_bytes = problem.input(1).is_constant ? 0 : s.weight_floats * 4;
+  return state;
+}
+
+/// Source: [channel][out_channel of the group][ky][kx]; packed: [out_channel][channel][tap].
+void pack_weights(const State& s, const float* source, float* packed) {
+  const ConvGeometry& g = s.g;
+  for (const Part& part : s.parts) {
+    float* to = packed + part.weights;
+    for (int64_t o = 0; o < g.out_channels; ++o) {
+      float* row = to + o * part.plan.row_floats;
+      std::fill_n(row, part.plan.row_floats, 0.0f);
+      if (part.h->empty || part.w->empty) continue;
+      for (int64_t c = 0; c < g.group_in(); ++c) {
+        const float* kernel =
+            source + ((o / g.group_out() * g.group_in() + c) * g.group_out() + o % g.group_out()) * g.taps();
+        for (int64_t ky = 0; ky < part.h->taps; ++ky)
+          for (int64_t kx = 0; kx < part.w->taps; ++kx)
+            *row++ = kernel[(part.h->kernel_first + ky * part.h->kernel_step) * g.kernel_w + part.w->kernel_first +
+                            kx * part.w->kernel_step];
+      }
+    }
+  }
+}
+
+Support supports(const Problem& problem) {
+  if (Support s = supports_conv(problem); !s.ok) return s;
+  if (!planar_strides(problem.input(0).layout)) return no("the planes of x are not contiguous");
+  if (!planar_strides(problem.output().layout)) return no("the planes of y are not contiguous");
+  return supports_epilogue(problem);
+}
+
+double estimate(const Problem& problem, const Tile&, const Ceilings& ceilings) {
+  const ConvGeometry g = conv_geometry(problem);
+  const double depth = double(g.taps() * g.group_in()) / double(g.stride_h * g.stride_w), rows = double(g.group_out());
+  const int64_t again = (g.stride_h * g.stride_w - 1) * problem.input(0).bytes() +
+                        (g.stride_h * g.stride_w > 1 ? 2 * problem.output().bytes() : 0);
+  return conv_estimate_ns(problem, ceilings, g.flops(), std::max(0.01, 0.8 * depth / (depth + 12) * rows / (rows + 5)),
+                          again);
+}
+
+int64_t workspace(const Problem& problem, const Tile&) {
+  const auto state = make_state(problem);
+  return state->packed_bytes + state->result_bytes + state->workspace_bytes;
+}
+
+Packing packing(const Problem& problem, const Tile&, int input) {
+  if (input != 1) return {};
+  const auto state = make_state(problem);
+  const ConvGeometry& g = state->g;
+  std::string key = fmt::format("row phases groups {} {}x{} of {}x{}:", g.groups, g.group_in(), g.group_out(),
+                                g.kernel_h, g.kernel_w);
+  for (const Part& p : state->parts)
+    key += fmt::format(" {}+{}*{},{}+{}*{}{}", p.h->kernel_first, p.h->taps, p.h->kernel_step, p.w->kernel_first,
+                       p.w->taps, p.w->kernel_step, p.h->empty || p.w->empty ? "!" : "");
+  return {key, state->weight_floats * 4};
+}
+
+void pack(const Problem& problem, const Tile&, int input, const Tensor& source, void* packed) {
+  if (input == 1) pack_weights(*make_state(problem), source.as<float>(), static_cast<float*>(packed));
+}
+
+std::shared_ptr<const void> prepare(const Problem& problem, const Tile&) { return make_state(problem); }
+
+struct Context {
+  const State* state;
+  const Buffers* buffers;
+};
+
+void finished(const void* context, float* y, int64_t image, int64_t oy, int64_t ox, int64_t pixels, int64_t channel,
+              int64_t channels) {
+  const Context& c = *static_cast<const Context*>(context);
+  apply_program(c.state->epilogue, *c.buffers, y, 1, c.state->y.channel, image, channel, oy, ox, pixels, channels);
+}
+
+/// Rows of output from the phases' results.
+void weave(const State& s, const Buffers& buffers, const float* results, const ThreadPool& pool) {
+  const ConvGeometry& g = s.g;
+  const auto body = [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t oy = i % g.out_h, channel = i / g.out_h % g.out_channels, image = i / g.out_h / g.out_channels;
+      float* y = static_cast<float*>(buffers.outputs[0]) + image * s.y.image + channel * s.y.channel + oy * s.y.row;
+      const Part* parts = s.parts.data() + size_t(oy % g.stride_h) * s.columns.size();
+      const auto row_of = [&](size_t column) {
+        const AxisPhase& w = s.columns[column];
+        const int64_t plane = parts[column].h->count * w.count;
+        return results + parts[column].result + (image * g.out_channels + channel) * plane + oy / g.stride_h * w.count;
+      };
+      if (g.stride_w == 1) {
+        std::memcpy(y, row_of(0), size_t(g.out_w) * sizeof(float));
+      } else if (g.stride_w == 2 && s.columns.size() == 2) {
+        interleave2(row_of(0), row_of(1), s.columns[1].count, y);
+        if (g.out_w % 2) y[g.out_w - 1] = row_of(0)[s.columns[0].count - 1];
+      } else {
+        for (size_t c = 0; c < s.columns.size(); ++c) {
+          const float* from = row_of(c);
+          for (int64_t k = 0; k < s.columns[c].count; ++k) y[s.columns[c].first + k * g.stride_w] = from[k];
+        }
+      }
+      if (s.epilogue.program) apply_program(s.epilogue, buffers, y, 1, s.y.channel, image, channel, oy, 0, g.out_w, 1);
+    }
+  };
+  pool.run(g.images * g.out_channels * g.out_h, 1, std::ref(body));
+}
+
+void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool) {
+  const State& s = call.state_as<State>();
+  const ConvEpilogue& e = s.epilogue;
+  const float* weights = static_cast<const float*>(buffers.inputs[1]);
+  char* workspace = static_cast<char*>(buffers.workspace);
+  if (s.packed_bytes > 0) {
+    pack_weights(s, weights, reinterpret_cast<float*>(workspace));
+    weights = reinterpret_cast<const float*>(workspace);
+    workspace += s.packed_bytes;
+  }
+  float* results = reinterpret_cast<float*>(workspace);
+  workspace += s.result_bytes;
+  const Context context{&s, &buffers};
+  for (const Part& part : s.parts) {
+    PlanarBuffers b;
+    b.x = static_cast<const float*>(buffers.inputs[0]);
+    b.weights = weights + part.weights;
+    b.weight_row = part.plan.row_floats;
+    b.workspace = workspace;
+    if (e.bias >= 0) b.bias = static_cast<const float*>(buffers.inputs[e.bias]);
+    if (e.residual >= 0) b.residual = static_cast<const float*>(buffers.inputs[e.residual]);
+    b.y = s.woven ? results + part.result : static_cast<float*>(buffers.outputs[0]);
+    b.low = e.low, b.high = e.high;
+    if (e.program && !s.woven) b.finished = finished, b.context = &context;
+    planar_conv(part.plan, b, pool);
+  }
+  if (s.woven) weave(s, buffers, results, pool);
+}
+
+}  // namespace
+
+const Kernel kConvTransposeNchw = {
+    .name = "cpu.conv_transpose_nchw",
+    .op = "ConvTranspose",
+    .supports = supports,
+    .estimate = estimate,
+    .workspace = workspace,
+    .packing = packing,
+    .pack = pack,
+    .prepare = prepare,
+    .run = run,
+};
+
+}  // namespace ridgeline::cpu

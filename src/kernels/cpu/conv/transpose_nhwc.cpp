@@ -1,0 +1,172 @@
+// cpu.conv_transpose_nhwc: transposed convolution, channels last, as one direct convolution for each phase of the
+// stride.
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "kernels/cpu/conv/direct.h"
+#include "kernels/cpu/conv/direct_micro.h"
+#include "kernels/cpu/conv/epilogue.h"
+#include "kernels/cpu/conv/estimate.h"
+#include "kernels/cpu/conv/kernels.h"
+#include "kernels/cpu/conv/phases.h"
+
+namespace ridgeline::cpu {
+namespace {
+
+struct Part {
+  DirectPlan plan;
+  AxisPhase h, w;
+  int64_t weights = 0;  // where its packed weights begin, in floats
+};
+
+struct State {
+  ConvGeometry g;
+  ImageStrides y;
+  ConvEpilogue epilogue;
+  std::vector<Part> parts;
+  int64_t weight_floats = 0, packed_bytes = 0, workspace_bytes = 0;
+};
+
+std::shared_ptr<const State> make_state(const Problem& problem) {
+  auto state = std::make_shared<State>();
+  State& s = *state;
+  s.g = conv_geometry(problem);
+  const ConvGeometry& g = s.g;
+  s.y = *channels_last_strides(problem.output().layout);
+  s.epilogue = conv_epilogue(problem, ImageOrder::kChannelsLast);
+  for (const AxisPhase& h : axis_phases(g.out_h, g.kernel_h, g.stride_h, g.dilation_h, g.pad_top))
+    for (const AxisPhase& w : axis_phases(g.out_w, g.kernel_w, g.stride_w, g.dilation_w, g.pad_left)) {
+      DirectShape p;
+      p.groups = g.groups, p.images = g.images, p.height = g.in_h, p.width = g.in_w, p.channels = g.group_in();
+      p.x = *channels_last_strides(problem.input(0).layout);
+      p.kernel_h = h.taps, p.kernel_w = w.taps, p.dilation_h = h.dilation, p.dilation_w = w.dilation;
+      p.pad_top = h.pad, p.pad_left = w.pad;
+      p.out_h = h.count, p.out_w = w.count, p.out_channels = g.group_out();
+      const auto every = [&](const ImageStrides& t) {
+        return ImageStrides{t.image, t.channel, t.row * g.stride_h, t.pixel * g.stride_w};
+      };
+      p.y = every(s.y);
+      p.has_residual = s.epilogue.residual >= 0;
+      p.residual = every(s.epilogue.residual_strides);
+      Part part{direct_plan(p, problem.threads), h, w, s.weight_floats};
+      s.weight_floats += (direct_weight_floats(p.groups, p.out_channels, p.depth()) + 15) / 16 * 16;
+      s.workspace_bytes = std::max(s.workspace_bytes, part.plan.workspace_bytes());
+      s.parts.push_back(std::move(part));
+    }
+  s.packed_bytes = problem.input(1).is_constant ? 0 : s.weight_floats * 4;
+  return state;
+}
+
+/// Source: [channel][out_channel of the group][ky][kx].
+void pack_weights(const State& s, const float* source, float* packed) {
+  const ConvGeometry& g = s.g;
+  for (const Part& part : s.parts) {
+    const DirectShape& p = part.plan.shape;
+    if (part.h.empty || part.w.empty) {
+      std::fill_n(packed + part.weights, direct_weight_floats(p.groups, p.out_channels, p.depth()), 0.0f);
+      continue;
+    }
+    DirectWeights w;
+    w.data = source + part.h.kernel_first * g.kernel_w + part.w.kernel_first;
+    w.tap_y = part.h.kernel_step * g.kernel_w, w.tap_x = part.w.kernel_step;
+    w.out_channel = g.taps(), w.channel = g.taps() * g.group_out(), w.group = w.channel * g.group_in();
+    pack_direct_weights(p, w, packed + part.weights);
+  }
+}
+
+Support supports(const Problem& problem) {
+  if (Support s = supports_conv(problem); !s.ok) return s;
+  if (!channels_last_strides(problem.input(0).layout)) return no("x is not channels-last");
+  if (!channels_last_strides(problem.output().layout)) return no("y is not channels-last");
+  return supports_epilogue(problem);
+}
+
+double estimate(const Problem& problem, const Tile&, const Ceilings& ceilings) {
+  const ConvGeometry g = conv_geometry(problem);
+  const int64_t lanes = direct_kernels().lanes;
+  const double padded =
+      double((g.group_out() + lanes - 1) / lanes * lanes) / double(std::max<int64_t>(1, g.group_out()));
+  const double depth = double(g.taps() * g.group_in()) / double(g.stride_h * g.stride_w);
+  const int64_t again = (g.stride_h * g.stride_w - 1) * problem.input(0).bytes();  // each phase reads all of x
+  return conv_estimate_ns(problem, ceilings, g.flops() * padded, 0.8 * depth / (depth + 12), again);
+}
+
+int64_t workspace(const Problem& problem, const Tile&) {
+  const auto state = make_state(problem);
+  return state->packed_bytes + state->workspace_bytes;
+}
+
+Packing packing(const Problem& problem, const Tile&, int input) {
+  if (input != 1) return {};
+  const auto state = make_state(problem);
+  const ConvGeometry& g = state->g;
+  std::string key = fmt::format("direct phases groups {} {}x{} of {}x{} lanes {}:", g.groups, g.group_in(),
+                                g.group_out(), g.kernel_h, g.kernel_w, direct_kernels().lanes);
+  for (const Part& p : state->parts)
+    key += fmt::format(" {}+{}*{},{}+{}*{}{}", p.h.kernel_first, p.h.taps, p.h.kernel_step, p.w.kernel_first, p.w.taps,
+                       p.w.kernel_step, p.h.empty || p.w.empty ? "!" : "");
+  return {key, state->weight_floats * 4};
+}
+
+void pack(const Problem& problem, const Tile&, int input, const Tensor& source, void* packed) {
+  if (input == 1) pack_weights(*make_state(problem), source.as<float>(), static_cast<float*>(packed));
+}
+
+std::shared_ptr<const void> prepare(const Problem& problem, const Tile&) { return make_state(problem); }
+
+struct Context {
+  const State* state;
+  const Part* part;
+  const Buffers* buffers;
+};
+
+void finished(const void* context, float* y, int64_t image, int64_t oy, int64_t ox, int64_t pixels, int64_t channel,
+              int64_t channels) {
+  const Context& c = *static_cast<const Context*>(context);
+  const ConvGeometry& g = c.state->g;
+  apply_program(c.state->epilogue, *c.buffers, y, c.part->plan.shape.y.pixel, 1, image, channel,
+                c.part->h.first + oy * g.stride_h, c.part->w.first + ox * g.stride_w, pixels, channels, g.stride_w);
+}
+
+void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool) {
+  const State& s = call.state_as<State>();
+  const ConvEpilogue& e = s.epilogue;
+  const float* weights = static_cast<const float*>(buffers.inputs[1]);
+  char* workspace = static_cast<char*>(buffers.workspace);
+  if (s.packed_bytes > 0) {
+    pack_weights(s, weights, reinterpret_cast<float*>(workspace));
+    weights = reinterpret_cast<const float*>(workspace);
+    workspace += s.packed_bytes;
+  }
+  for (const Part& part : s.parts) {
+    const auto from = [&](const ImageStrides& t) { return part.h.first * t.row + part.w.first * t.pixel; };
+    DirectBuffers b;
+    b.x = static_cast<const float*>(buffers.inputs[0]);
+    b.weights = weights + part.weights;
+    b.workspace = workspace;
+    if (e.bias >= 0) b.bias = static_cast<const float*>(buffers.inputs[e.bias]);
+    if (e.residual >= 0) b.residual = static_cast<const float*>(buffers.inputs[e.residual]) + from(e.residual_strides);
+    b.y = static_cast<float*>(buffers.outputs[0]) + from(s.y);
+    b.low = e.low, b.high = e.high;
+    const Context context{&s, &part, &buffers};
+    if (e.program) b.finished = finished, b.context = &context;
+    direct_conv(part.plan, b, pool);
+  }
+}
+
+}  // namespace
+
+const Kernel kConvTransposeNhwc = {
+    .name = "cpu.conv_transpose_nhwc",
+    .op = "ConvTranspose",
+    .supports = supports,
+    .estimate = estimate,
+    .workspace = workspace,
+    .packing = packing,
+    .pack = pack,
+    .prepare = prepare,
+    .run = run,
+};
+
+}  // namespace ridgeline::cpu
