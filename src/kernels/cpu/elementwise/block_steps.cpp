@@ -4,6 +4,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/elementwise/block_steps.cpp"
 #include <hwy/foreach_target.h>
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cmath>
@@ -452,6 +453,7 @@ void tile(const View& v, int64_t rows, int64_t cols, const TileInput* inputs, co
     for (int64_t i = 0; i < rows; ++i)
       for (int64_t j = 0; j < cols; j += kBlock) block(i, j, true);
   }
+  if (outputs[0].stream) hwy::FlushStream();  // before another thread is told
 }
 
 /// The accumulator's form: input 0 and output 0 are c, f32 whatever the program calls them.

@@ -1,8 +1,14 @@
-// The movement kernels, best first.
-#include "kernels/kernel.h"
+// The movement kernels; one an operator so far.
+#include "kernels/cpu/movement/move_kernels.h"
 
 namespace ridgeline::cpu {
 
-std::span<const Kernel* const> movement_kernels() { return {}; }
+std::span<const Kernel* const> movement_kernels() {
+  static constexpr const Kernel* kList[] = {&kCopyKernel,    &kIdentityKernel,     &kTransposeKernel,   &kReshapeKernel,
+                                            &kFlattenKernel, &kSqueezeKernel,      &kUnsqueezeKernel,   &kExpandKernel,
+                                            &kTileKernel,    &kSliceKernel,        &kConcatKernel,      &kSplitKernel,
+                                            &kPadKernel,     &kDepthToSpaceKernel, &kSpaceToDepthKernel};
+  return kList;
+}
 
 }  // namespace ridgeline::cpu
