@@ -133,6 +133,7 @@ double estimate(const Problem& problem, const Tile&, const Ceilings&) {
 void run_reference_on_views(const Problem& problem, const std::vector<TensorView>& inputs,
                             const std::vector<TensorView>& outputs, std::vector<RefArray>* exact, int threads) {
   std::vector<RefArray> results;
+  RefArray accumulators;
   if (problem.op->is_elementwise()) {
     results = run_elementwise(problem, inputs, threads);
   } else {
@@ -143,13 +144,16 @@ void run_reference_on_views(const Problem& problem, const std::vector<TensorView
     if (problem.program) {
       std::vector<RefArray> after = {zeros(problem.output().dtype, results[0].shape)};
       run_program(*problem.program, &results[0], {inputs.begin() + problem.op_inputs, inputs.end()}, after, threads);
-      results[0] = std::move(after[0]);
+      std::swap(results[0], after[0]);
+      accumulators = std::move(after[0]);
     }
   }
   for (size_t o = 0; o < results.size() && o < outputs.size(); ++o) {
     if (outputs[o].dtype != DType::kNone) store(results[o], outputs[o]);
   }
-  if (exact) *exact = std::move(results);
+  if (!exact) return;
+  *exact = std::move(results);
+  if (problem.has_epilogue()) exact->push_back(std::move(accumulators));
 }
 
 const Kernel& reference_kernel(const OpSchema& op) {

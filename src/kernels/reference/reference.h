@@ -11,7 +11,8 @@ namespace ridgeline {
 const Kernel& reference_kernel(const OpSchema& op);
 
 /// What the kernel runs: the operator and its program on views. `inputs` and `outputs` in the problem's order; absent
-/// ones have dtype kNone. Results before rounding are given to `exact` if it is not null: outputs in order, row-major.
+/// ones have dtype kNone. Results before rounding are given to `exact` if it is not null: outputs in order,
+/// row-major, then output 0 before the epilogue if there is one.
 void run_reference_on_views(const Problem& problem, const std::vector<TensorView>& inputs,
                             const std::vector<TensorView>& outputs, std::vector<RefArray>* exact, int threads);
 

@@ -1,0 +1,42 @@
+// The conformance sweep: random problems of every operator, run by every kernel that supports them, against the
+// reference. Inputs are strided, outputs start poisoned, every buffer stands between canaries; a line of text repeats a
+// failure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ridgeline {
+
+struct CheckOptions {
+  std::string family;    // "": all
+  int64_t cases = 2000;  // problems in all, shared out over the operators; those of the case files come on top
+  std::string isa;       // "": as it is; scalar, avx2, avx512, native; "all": each in turn
+  uint64_t seed = 1;
+  int threads = 1;
+  std::string case_directory;  // holds <family>.txt, a problem a line, # begins a comment; "": none
+};
+
+struct CheckFailure {
+  std::string line;    // "MatMul a=f32[7,13] b=f32[13,5]! seed=81 kernel=cpu.gemm": check_line repeats it
+  std::string reason;  // which element, got, wanted, tolerance; or which canary
+};
+
+struct CheckResult {
+  int64_t cases = 0;  // problems times ISA levels
+  int64_t passed = 0;
+  int64_t failed = 0;
+  int64_t reference_only = 0;  // of `cases`: no kernel but the reference supports the problem
+  std::vector<CheckFailure> failures;
+  std::map<std::string, int64_t> runs;  // of each kernel, the reference's included
+};
+
+CheckResult check(const CheckOptions& options);
+
+/// One line, as a failure or a case file states it. Throws Error{kUsage} if it cannot be read.
+CheckResult check_line(std::string_view line, const CheckOptions& options = {});
+
+}  // namespace ridgeline

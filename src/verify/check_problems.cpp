@@ -1,0 +1,271 @@
+// Random problems: a sample of the schema with other extents, types, attributes, strides, constants and epilogues.
+// Whatever infer refuses is thrown away and drawn again, so nothing here knows an operator.
+#include <algorithm>
+#include <map>
+
+#include "ir/graph.h"
+#include "ops/common.h"
+#include "verify/check_parts.h"
+
+namespace ridgeline {
+
+namespace {
+
+// Around the widths of vectors and blocks, and odd ones between.
+constexpr int64_t kExtents[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  11, 12, 13,  15,  16,  17,  19,  23,  24,
+                                31, 32, 33, 40, 47, 48, 49, 63, 64, 65, 96, 127, 128, 129, 200, 255, 257, 513};
+constexpr std::string_view kFlags[] = {"keepdims",
+                                       "exclusive",
+                                       "reverse",
+                                       "upper",
+                                       "largest",
+                                       "causal",
+                                       "is_causal",
+                                       "transA",
+                                       "transB",
+                                       "trans_a",
+                                       "trans_b",
+                                       "count_include_pad",
+                                       "ceil_mode",
+                                       "noop_with_empty_axes",
+                                       "select_last_index",
+                                       "fmod",
+                                       "detect_negative",
+                                       "detect_positive"};
+constexpr DType kFloatTypes[] = {DType::kF32, DType::kF32, DType::kF32, DType::kF16, DType::kBF16, DType::kF64};
+constexpr std::string_view kEpilogues[] = {"relu(v)",
+                                           "v * sigmoid(v)",
+                                           "v * 0.5 * erfc(-v * 0.70710678118654752)",
+                                           "clamp(v, 0, 6)",
+                                           "v + e1",
+                                           "relu(v + e1)",
+                                           "v * e1 + e2",
+                                           "tanh(v) + e1 * 0.25",
+                                           "select(v < 0, 0.1 * v, v)",
+                                           "e1 - v"};
+constexpr std::string_view kPrograms[] = {"relu(x * x1 + 0.5)",
+                                          "x * sigmoid(x)",
+                                          "tanh(x) - x1",
+                                          "clamp(x * x1, -1, 1) + x2",
+                                          "select(x < x1, x, x1 * 0.5)",
+                                          "x * 0.5 * erfc(-x * 0.70710678118654752) + x1",
+                                          "exp(-abs(x)) * x1",
+                                          "sqrt(x * x + x1 * x1)",
+                                          "(x - x1) / (1 + abs(x2))",
+                                          "max(x, x1) - min(x, x1)",
+                                          "softplus(x) * x1 + x * x2",
+                                          "x * x * x - 2 * x1",
+                                          "log(1 + exp(-abs(x)))"};
+
+int64_t random_extent(Random& random) {
+  const int64_t reach = random.chance(0.5) ? 10 : random.chance(0.7) ? 24 : int64_t(std::size(kExtents));
+  return kExtents[random.below(reach)];
+}
+
+// A limit that most problems keep far below, so that 20,000 take minutes; blocks larger than that need a few large
+// ones.
+struct Budget {
+  int64_t elements, flops;
+};
+Budget random_budget(Random& random) {
+  if (random.chance(0.004)) return {400'000, 6'000'000};
+  if (random.chance(0.06)) return {40'000, 400'000};
+  return {4'000, 40'000};
+}
+
+bool is_content(const Operand& operand) { return bool(operand.constant); }
+
+void change_types(Problem& p, Random& random) {
+  const DType main = p.inputs[0].dtype;
+  if (main != DType::kF32 && !is_integer(main)) return;
+  const TypeSet allowed = p.op->inputs[0].types;
+  DType to = random.pick(kFloatTypes);
+  if (is_integer(main) || random.chance(0.12)) {
+    constexpr DType kIntegerTypes[] = {DType::kI8,  DType::kI16, DType::kI32, DType::kI64, DType::kU8,
+                                       DType::kU16, DType::kU32, DType::kU64, DType::kBool};
+    to = random.pick(kIntegerTypes);
+  }
+  if (!contains(allowed, to)) return;
+  for (Operand& operand : p.inputs) {
+    if (operand.dtype == main && !is_content(operand)) operand.dtype = to;
+  }
+}
+
+// Extents that were equal stay equal, or part in two groups of which infer judges.
+void change_extents(Problem& p, Random& random) {
+  const bool split = random.chance(0.4);
+  std::map<std::pair<int64_t, int>, int64_t> to;
+  const bool empty = random.chance(0.03);
+  for (size_t i = 0; i < p.inputs.size(); ++i) {
+    Operand& operand = p.inputs[i];
+    if (!operand.present() || is_content(operand)) continue;
+    Extents shape = operand.shape();
+    for (size_t a = 0; a < shape.size(); ++a) {
+      if (shape[a] <= 1) continue;
+      const int group = split ? int(shape.size() - a) : 0;
+      const auto [at, fresh] = to.try_emplace({shape[a], group}, 0);
+      if (fresh) at->second = random.chance(0.25) ? shape[a] : random_extent(random);
+      shape[a] = at->second;
+    }
+    operand.layout = Layout(shape);
+  }
+  if (!empty || to.empty()) return;
+  const int64_t gone = std::next(to.begin(), random.below(int64_t(to.size())))->second;
+  for (Operand& operand : p.inputs) {
+    Extents shape = operand.shape();
+    if (!is_content(operand)) std::replace(shape.begin(), shape.end(), gone, int64_t(0));
+    if (!is_content(operand)) operand.layout = Layout(shape);
+  }
+}
+
+// Elementwise: axes of one operand broadcast, or its leading axes left out.
+void change_broadcast(Problem& p, Random& random) {
+  if (!p.op->is_elementwise() || p.inputs.size() < 2 || !random.chance(0.5)) return;
+  Operand& operand = p.inputs[size_t(random.below(int64_t(p.inputs.size())))];
+  if (is_content(operand)) return;
+  Extents shape = operand.shape();
+  for (int64_t& extent : shape) {
+    if (random.chance(0.4)) extent = 1;
+  }
+  while (!shape.empty() && random.chance(0.25)) shape.erase(shape.begin());
+  operand.layout = Layout(shape);
+}
+
+void change_attributes(Problem& p, Random& random) {
+  for (const AttributeSpec& spec : p.op->attributes) {
+    if (!random.chance(0.3)) continue;
+    if (spec.type == AttributeType::kInt && spec.name == "axis" && p.inputs[0].layout.rank() > 0) {
+      const int64_t rank = p.inputs[0].layout.rank();
+      p.attributes.set("axis", random.below(2 * rank) - rank);
+    } else if (spec.type == AttributeType::kInt &&
+               std::find(std::begin(kFlags), std::end(kFlags), spec.name) != std::end(kFlags)) {
+      p.attributes.set(spec.name, random.below(2));
+    } else if (spec.type == AttributeType::kFloat &&
+               (spec.name == "alpha" || spec.name == "beta" || spec.name == "scale")) {
+      constexpr double kNumbers[] = {0.5, 1.0, 0.125, 2.0, 0.75};
+      p.attributes.set(spec.name, random.pick(kNumbers));
+    } else if (spec.type == AttributeType::kInts && spec.name == "perm") {
+      std::vector<int64_t> perm;
+      for (int64_t a = 0; a < p.inputs[0].layout.rank(); ++a) perm.insert(perm.begin() + random.below(a + 1), a);
+      p.attributes.set("perm", perm);
+    }
+  }
+}
+
+// A layout with the same shape: channels last, another order, room between rows, every other element, a broadcast axis.
+Layout random_layout(const Extents& shape, Random& random, bool output) {
+  const int rank = int(shape.size());
+  if (rank == 0) return Layout(shape);
+  const int64_t kind = random.below(output ? 4 : 5);
+  if (kind == 0 && rank >= 3) return Layout::channels_last(shape);
+  if (kind <= 1) {
+    std::vector<int> order;
+    for (int a = 0; a < rank; ++a) order.insert(order.begin() + random.below(a + 1), a);
+    return Layout::ordered(shape, order);
+  }
+  Layout layout(shape);
+  if (kind == 4) {
+    layout.strides[size_t(random.below(rank))] = 0;
+    return layout;
+  }
+  const int axis = int(random.below(rank));  // strides from this axis outwards grow
+  const int64_t factor = kind == 2 ? 2 : 1, room = kind == 2 ? 0 : 1 + random.below(5);
+  int64_t stride = 1;
+  for (int a = rank - 1; a >= 0; --a) {
+    if (a == axis) stride = stride * factor + room;
+    layout.strides[size_t(a)] = stride;
+    stride *= std::max<int64_t>(1, shape[size_t(a)]);
+  }
+  return layout;
+}
+
+void change_layouts(Problem& p, Random& random) {
+  for (size_t i = 0; i < p.inputs.size(); ++i) {
+    Operand& operand = p.inputs[i];
+    if (!operand.present() || is_content(operand)) continue;
+    if (i > 0 && !p.op->is_elementwise() && random.chance(0.5))
+      operand.is_constant = true;
+    else if (random.chance(0.2))
+      operand.layout = random_layout(operand.shape(), random, false);
+  }
+}
+
+std::string strides_text(const Layout& layout) {
+  if (layout.is_row_major()) return "";
+  return fmt::format(" out=~{}", fmt::join(layout.strides, "x"));
+}
+
+std::string random_epilogue(const Problem& p, Random& random) {
+  std::string text = fmt::format(" epilogue='{}'", random.pick(kEpilogues));
+  for (const std::string_view name : {"e1", "e2"}) {
+    if (text.find(name) == std::string::npos) continue;
+    Extents shape = p.output().shape();
+    for (int64_t& extent : shape) {
+      if (random.chance(0.35)) extent = 1;
+    }
+    while (!shape.empty() && random.chance(0.3)) shape.erase(shape.begin());
+    text += fmt::format(" {}={}{}", name, ridgeline::name(p.output().dtype), ridgeline::text(shape));
+  }
+  return text;
+}
+
+std::string keys(const std::string& text) {
+  const size_t space = text.find(' ');
+  return space == std::string::npos ? std::string() : text.substr(space + 1);
+}
+
+bool fits(const Problem& p, const Budget& budget) {
+  int64_t elements = 0;
+  for (const Operand& operand : p.inputs) elements += operand.elements();
+  for (const Operand& operand : p.outputs) elements += operand.elements();
+  const int64_t flops = p.op->is_elementwise() ? 0 : cost_of(p).flops;
+  return elements <= budget.elements && flops <= budget.flops;
+}
+
+std::string sample_text(const OpSchema& op, Random& random) {
+  const std::string sample(op.samples[int(random.below(op.samples.size()))]);
+  if (&op != &elementwise_op() || random.chance(0.2)) return sample;
+  const std::string program(random.pick(kPrograms));
+  std::string text = fmt::format("x=f32[2,3,65] program='{}'", program);
+  for (const std::string_view extra : {"x1", "x2"}) {
+    if (program.find(extra) != std::string::npos) text += fmt::format(" {}=f32[3,65]", extra);
+  }
+  return text;
+}
+
+// Throws whatever infer throws.
+std::string draw(const OpSchema& op, const std::string& sample, const Budget& budget, Random& random, bool extents) {
+  Problem p = parse_problem(op, sample);
+  change_types(p, random);
+  if (extents) change_extents(p, random);
+  change_broadcast(p, random);
+  change_attributes(p, random);
+  change_layouts(p, random);
+  if (!p.outputs.empty()) p.outputs[0].layout = Layout(p.output().shape());
+  std::string text = keys(p.text());
+  p = parse_problem(op, text);
+  if (!fits(p, budget)) return {};
+  const bool contracts = op.kind == OpKind::kContraction || op.kind == OpKind::kReduction;
+  if (contracts && is_float(p.output().dtype) && random.chance(0.3)) text += random_epilogue(p, random);
+  if (random.chance(0.15)) text += strides_text(random_layout(p.output().shape(), random, true));
+  parse_problem(op, text);
+  return text;
+}
+
+}  // namespace
+
+std::string random_problem(const OpSchema& op, Random& random) {
+  if (op.samples.empty()) return {};
+  for (int attempt = 0; attempt < 12; ++attempt) {
+    const std::string sample = sample_text(op, random);
+    const Budget budget = random_budget(random);
+    try {
+      const std::string text = draw(op, sample, budget, random, attempt < 9);
+      if (!text.empty()) return text;
+    } catch (const Error&) {  // not a legal problem: draw again
+    }
+  }
+  return {};
+}
+
+}  // namespace ridgeline

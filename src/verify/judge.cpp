@@ -1,0 +1,121 @@
+// What a kernel's result may differ by, from the schema's Tolerance and the program's error analysis.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "verify/check_parts.h"
+
+namespace ridgeline {
+
+namespace {
+
+double largest_finite(const RefArray& array) {
+  double largest = 0;
+  for (double v : array.f) {
+    if (std::isfinite(v)) largest = std::max(largest, std::fabs(v));
+  }
+  return largest;
+}
+
+// As the output's type would store it.
+double rounded(DType dtype, double value) {
+  uint64_t bits = 0;
+  store_f64(dtype, &bits, 0, value);
+  return load_f64(dtype, &bits, 0);
+}
+
+// Terms that make one result: from the FLOPs of contractions, from the extents of reductions.
+double terms_of(const Problem& problem) {
+  const int64_t outputs = std::max<int64_t>(1, problem.output().elements());
+  if (problem.op->kind == OpKind::kContraction && problem.op->cost)
+    return std::max<double>(1, double(problem.op->cost(problem).flops) / 2 / double(outputs));
+  double terms = 1;
+  for (int i = 0; i < problem.op_inputs && i < 1; ++i) {
+    terms = std::max(terms, double(problem.input(i).elements()) / double(outputs));
+    for (int64_t extent : problem.input(i).shape()) terms = std::max(terms, double(extent));
+  }
+  return terms;
+}
+
+}  // namespace
+
+Judge::Judge(const Problem& problem, const std::vector<Tensor>& inputs, std::vector<RefArray> exact,
+             const RefArray* accumulators)
+    : problem_(problem), inputs_(inputs), exact_(std::move(exact)) {
+  if (accumulators) accumulators_ = *accumulators;
+  for (size_t o = 0; o < exact_.size(); ++o)
+    scale_.push_back(largest_finite(o == 0 && accumulators ? accumulators_ : exact_[o]));
+  if (!problem.op->is_elementwise()) terms_ = terms_of(problem);
+}
+
+double Judge::own_tolerance(int o, double value) const {
+  const Tolerance& t = problem_.op->tolerance;
+  const DType dtype = problem_.output(o).dtype;
+  if (!is_float(dtype)) return t.kind == Tolerance::Kind::kElementwise ? t.ulps : 0;
+  const double unit = info(dtype).epsilon / 2, accumulator = info(info(dtype).accumulator).epsilon / 2;
+  switch (t.kind) {
+    case Tolerance::Kind::kExact:
+      return 0;
+    case Tolerance::Kind::kElementwise:
+      return t.ulps * 2 * unit * std::fabs(value);
+    default:
+      return (t.ulps * unit + 4 * std::sqrt(terms_) * accumulator) * scale_[size_t(o)];
+  }
+}
+
+double Judge::program_tolerance(int o, int64_t k) const {
+  const Program& program = *problem_.program;
+  std::vector<ScalarValue> x(program.inputs.size());
+  std::vector<double> error(program.inputs.size(), 0);
+  size_t next = 0;
+  const Extents& shape = exact_[0].shape;
+  Extents at(shape.size());
+  int64_t rest = k;
+  for (size_t a = shape.size(); a-- > 0; rest /= shape[a]) at[a] = rest % shape[a];
+  if (problem_.has_epilogue()) {
+    x[0].f = accumulators_.number(k);
+    error[0] = own_tolerance(0, x[0].f);
+    next = 1;
+  }
+  for (size_t i = problem_.has_epilogue() ? size_t(problem_.op_inputs) : 0; i < inputs_.size() && next < x.size();
+       ++i) {
+    if (!inputs_[i]) continue;
+    const int64_t j = broadcast_index(inputs_[i].shape(), at);
+    if (is_float(inputs_[i].dtype()))
+      x[next++].f = inputs_[i].f64(j);
+    else
+      x[next++].i = inputs_[i].i64(j);
+  }
+  const double ulps =
+      std::max(4.0, problem_.op->tolerance.kind == Tolerance::Kind::kElementwise ? problem_.op->tolerance.ulps : 0);
+  return program_error(program, x, error, ulps)[size_t(o)];
+}
+
+double Judge::tolerance(int o, int64_t k) const {
+  if (problem_.program && o < int(problem_.program->outputs.size())) return program_tolerance(o, k);
+  return own_tolerance(o, exact_[size_t(o)].number(k));
+}
+
+std::string Judge::reject(int o, int64_t k, double got) const {
+  const DType dtype = problem_.output(o).dtype;
+  const double exact = exact_[size_t(o)].f[size_t(k)], want = rounded(dtype, exact);
+  if (got == want || (std::isnan(got) && std::isnan(want))) return {};
+  const double allowed = tolerance(o, k);
+  if (std::isinf(allowed) || std::fabs(got - exact) <= allowed) return {};
+  // Just below overflow, just above: either may be rounded to infinity.
+  if (std::isinf(got) && std::signbit(got) == std::signbit(exact) && std::fabs(exact) + allowed >= info(dtype).largest)
+    return {};
+  if (std::isinf(want) && std::signbit(got) == std::signbit(exact) && std::fabs(got) + allowed >= info(dtype).largest)
+    return {};
+  return fmt::format("output {} element {}: got {:.9g}, wanted {:.9g}, tolerance {:.3g}", o, k, got, exact, allowed);
+}
+
+std::string Judge::reject(int o, int64_t k, int64_t got) const {
+  const int64_t want = exact_[size_t(o)].i[size_t(k)];
+  if (got == want) return {};
+  const double allowed = tolerance(o, k);
+  if (std::fabs(double(got) - double(want)) <= allowed) return {};
+  return fmt::format("output {} element {}: got {}, wanted {}, tolerance {:.3g}", o, k, got, want, allowed);
+}
+
+}  // namespace ridgeline
