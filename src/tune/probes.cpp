@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/cpu/simd.h"
 #include "tune/probes_ways.h"
 #include "tune/timing.h"
 
@@ -222,21 +223,22 @@ int64_t dram_probe_bytes() {
 }
 
 Ceilings measure_ceilings(const ProbeProgress& progress) {
-  const Cpu& cpu = this_cpu();
+  const Cpu& here = this_cpu();
   Ceilings c;
-  c.fingerprint = cpu.fingerprint();
-  c.cores = cpu.cores;
-  c.caches = cpu.caches;
+  c.fingerprint = here.fingerprint();
+  c.cores = here.cores;
+  c.caches = here.caches;
+  cpu::limit_isa_from_environment();  // the loops must be those of the instruction sets that the fingerprint names
   if (progress) progress(0, "memory");
   // One block serves all: rings of different probes overlap, they never run together.
   const int64_t dram_bytes = dram_probe_bytes();
   int64_t needed = 0;
   for (const Traffic traffic : {Traffic::kRead, Traffic::kCopy, Traffic::kWrite}) {
-    for (const int threads : {1, cpu.cores})
+    for (const int threads : {1, here.cores})
       needed = std::max(needed, probe::memory_needed(traffic, dram_bytes, threads));
   }
-  const Memory memory = probe::touched_memory(needed, cpu.cores);
-  CacheCurve curve(cpu.caches, dram_bytes);
+  const Memory memory = probe::touched_memory(needed, here.cores);
+  CacheCurve curve(here.caches, dram_bytes);
   std::vector<Probe> probes = all_probes(c, curve, memory, dram_bytes);
   const int64_t start = now_ns();
   for (int round = 0;; ++round) {
@@ -255,7 +257,7 @@ Ceilings measure_ceilings(const ProbeProgress& progress) {
   }
   c.quiet = std::all_of(probes.begin(), probes.end(), is_quiet);
   make_consistent(c);
-  c.caches.l3 = curve.effective_bytes(cpu.caches, c.read_gb_s[2].all, c.read_gb_s[3].all);
+  c.caches.l3 = curve.effective_bytes(here.caches, c.read_gb_s[2].all, c.read_gb_s[3].all);
   if (progress) progress(1, "");
   return c;
 }
