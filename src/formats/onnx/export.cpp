@@ -198,6 +198,7 @@ class Exporter {
 
   static void describe(const Value& value, const std::string& name, onnx::ValueInfoProto& out) {
     out.set_name(name);
+    if (value.dtype() == DType::kNone) return;  // not inferred yet: readers infer it
     auto& type = *out.mutable_type()->mutable_tensor_type();
     type.set_elem_type(info(value.dtype()).onnx_id);
     if (!value.info.shape) return;

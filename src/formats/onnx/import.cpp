@@ -394,6 +394,8 @@ class Importer {
         refuse("graph output {} is declared as {}, but it is {}", quote(name), onnx_type_name(declared),
                ridgeline::name(dtype));
       }
+      // Where inference has to wait for the content of an input, the declaration is all that is known.
+      if (dtype == DType::kNone) graph_.value(found->second).info.dtype = dtype_of_onnx(declared);
       graph_.mark_output(found->second);
     }
   }
