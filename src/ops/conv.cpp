@@ -58,7 +58,7 @@ void check_conv(Infer& i, int x, int w, bool transposed) {
 }
 
 void check_bias(Infer& i, int bias, const Dim& channels) {
-  if (!i.has(bias)) return;
+  if (bias < 0 || !i.has(bias)) return;
   const bool fits = i.rank(bias) == 1 && (!i.dim(bias, 0).known() || !channels.known() || i.dim(bias, 0) == channels);
   i.require(fits, fmt::format("input '{}' is {}: one number for each of the {} output channels is wanted",
                               i.op().inputs[bias].name, describe(i, bias), channels.text()));

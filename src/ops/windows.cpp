@@ -12,8 +12,14 @@ bool is_same(const std::string& auto_pad) { return auto_pad == "SAME_UPPER" || a
 int64_t ceil_of(int64_t a, int64_t b) { return a >= 0 ? (a + b - 1) / b : -(-a / b); }
 int64_t floor_of(int64_t a, int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
 
-/// Half of the total on each side, the odd one after (SAME_UPPER) or before (SAME_LOWER).
+/// Half of the total on each side, the odd one after (SAME_UPPER) or before (SAME_LOWER). A negative total, where a
+/// transposed convolution is asked for more than it makes, stands after.
 void split_padding(Window& w, int64_t total, bool odd_one_after) {
+  if (total < 0) {
+    w.begin.push_back(0);
+    w.end.push_back(total);
+    return;
+  }
   const int64_t half = total / 2;
   w.begin.push_back(odd_one_after ? half : total - half);
   w.end.push_back(odd_one_after ? total - half : half);
