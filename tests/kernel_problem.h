@@ -127,6 +127,12 @@ inline Result run_kernel(const Kernel& kernel, const OpSchema& op, const std::st
   if (kernel.tiles) call.tile = kernel.tiles(p).at(0);
   if (kernel.prepare) call.state = kernel.prepare(p, call.tile);
   if (kernel.workspace) call.workspace_bytes = kernel.workspace(p, call.tile);
+  std::vector<Tensor> packed;
+  for (size_t k = 0; k < in.size(); ++k) {
+    if (!p.inputs[k].is_constant || !kernel.packing || kernel.packing(p, call.tile, int(k)).key.empty()) continue;
+    packed.push_back(packed_constant(call, int(k), r.inputs[k]));
+    in[k] = packed.back().data();
+  }
   const std::shared_ptr<void> workspace = allocate(call.workspace_bytes + 1);
   kernel.run(call, {in.data(), out.data(), workspace.get()}, ThreadPool(threads));
   r.want = reference_of(p, r.inputs);

@@ -177,6 +177,7 @@ class Worker {
     tile.length = a.length;
     tile.b_row = b.row_stride;
     tile.c_row = p_.ldc;
+    tile.alpha = end.alpha;
     tile.low = end.low;
     tile.high = end.high;
     tile.clamp = last && (end.low > -std::numeric_limits<float>::infinity() ||

@@ -64,9 +64,10 @@ struct OutputBlock {
 };
 using OutputHook = void (*)(const void* context, const OutputBlock& block);
 
-/// What happens to C before it leaves the registers, in this order: + bias[col], + residual, clamp. Then, while it is
-/// in cache, the hook. NaN passes the clamp.
+/// What happens to C before it leaves the registers, in this order: * alpha, + bias[col], + residual, clamp. Then,
+/// while it is in cache, the hook. NaN passes the clamp.
 struct GemmEpilogue {
+  float alpha = 1.0f;
   const float* bias = nullptr;      // [n]
   const float* residual = nullptr;  // [m,n]; may be C itself
   int64_t residual_stride = 0;      // between rows, in floats

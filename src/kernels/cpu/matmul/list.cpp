@@ -1,7 +1,13 @@
-#include "kernels/kernel.h"
+#include "kernels/cpu/matmul/kernels.h"
 
 namespace ridgeline::cpu {
 
-std::span<const Kernel* const> matmul_kernels() { return {}; }
+std::span<const Kernel* const> matmul_kernels() {
+  static const Kernel* const list[] = {
+      &kMatVec[0],       &kMatVec[1],    &kMatVec[2],    &kMatMulPacked[0], &kMatMulPacked[1],
+      &kMatMulPacked[2], &kMatMulAny[0], &kMatMulAny[1], &kMatMulAny[2],
+  };
+  return list;
+}
 
 }  // namespace ridgeline::cpu

@@ -35,6 +35,14 @@ HWY_INLINE void Finish(const MicroTile& tile, V (&acc)[MR][NB]) {
   const D d;
   constexpr int N = int(hn::MaxLanes(d));
   const auto mask = hn::FirstN(d, size_t(kMasked ? tile.cols - (NB - 1) * N : 0));
+  if (tile.alpha != 1.0f) {
+    const V alpha = hn::Set(d, tile.alpha);
+#pragma GCC unroll 16
+    for (int r = 0; r < MR; ++r) {
+#pragma GCC unroll 4
+      for (int j = 0; j < NB; ++j) acc[r][j] = hn::Mul(acc[r][j], alpha);
+    }
+  }
   const float* bias = tile.bias;
   const float* add = tile.add;
   float* c = tile.c;

@@ -19,6 +19,7 @@ struct MicroTile {
   int64_t ahead_step;
   float* c;
   int64_t c_row;
+  float alpha;       // multiplies the sum, if it is not 1
   const float* add;  // added to the sum if set: the residual, or C itself to go on with an earlier sum
   int64_t add_row;
   const float* bias;  // added if set

@@ -1,0 +1,152 @@
+// cpu.matvec, cpu.matmul_packed, cpu.matmul: the contraction engine as kernels of MatMul, FusedMatMul and Gemm.
+#include "kernels/cpu/matmul/kernels.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/matmul/micro.h"
+#include "kernels/cpu/matmul/product.h"
+
+namespace ridgeline::cpu {
+namespace {
+
+int64_t round_up(int64_t a, int64_t b) { return (a + b - 1) / b * b; }
+
+Support answer(const Product& product) { return product.refusal.empty() ? yes() : no("{}", product.refusal); }
+
+Support supports_any(const Problem& problem) { return answer(product_of(problem, false)); }
+
+Support supports_packed(const Problem& problem) {
+  if (!problem.input(1).is_constant) return no("b is no constant, so it cannot be packed ahead");
+  return answer(product_of(problem, true));
+}
+
+Support supports_matvec(const Problem& problem) {
+  if (Support s = supports_packed(problem); !s.ok) return s;
+  const Product product = product_of(problem, true);
+  if (product.gemm.m > kMaxMatvecRows) return no("{} rows, at most {}", product.gemm.m, kMaxMatvecRows);
+  if (product.gemm.a.k_stride != 1) return no("a is strided along k by {}", product.gemm.a.k_stride);
+  return yes();
+}
+
+/// Arithmetic at the share of the peak that the tiles reach, or the bytes, whichever is longer. `few_sums`: FMAs in
+/// flight from one row of a panel.
+double product_ns(const Problem& problem, const Product& product, const Ceilings& ceilings, double sums_per_row) {
+  const Gemm& g = product.gemm;
+  int64_t batches = 1;
+  for (int axis = 0; axis < g.batch_axes; ++axis) batches *= g.batch[size_t(axis)].extent;
+  const int64_t lanes = micro_kernels().lanes, most = micro_kernels().max_rows;
+  const int64_t tiles = std::max<int64_t>(1, (g.m + most - 1) / most);
+  const double rows = double(g.m) / double(tiles), k = double(g.k);
+  // Two multiply-adds a cycle of four cycles' latency; a tile's start and store take some 12 steps of k.
+  const double efficiency = 0.95 * std::min(1.0, rows * sums_per_row / 8) * (k + 1) / (k + 13);
+  const double flops = 2.0 * double(batches) * double(g.m) * double(round_up(g.n, lanes)) * k;
+  const double compute = ceilings.compute_ns(DType::kF32, int64_t(flops), problem.threads) / std::max(efficiency, 0.02);
+  return std::max(compute, ceilings.stream_ns(problem.read_bytes(), problem.write_bytes(), problem.threads));
+}
+
+double estimate_packed(const Problem& problem, const Tile&, const Ceilings& ceilings) {
+  return product_ns(problem, product_of(problem, true), ceilings, 2) + 150;
+}
+
+double estimate_matvec(const Problem& problem, const Tile&, const Ceilings& ceilings) {
+  const Product product = product_of(problem, true);
+  return product_ns(problem, product, ceilings, product.gemm.m == 1 ? 5 : 4) + 100;
+}
+
+double estimate_any(const Problem& problem, const Tile&, const Ceilings& ceilings) {
+  const Product product = product_of(problem, false);
+  // Packing reads and writes B once: 0.2 ns a float from the second cache.
+  const Operand& b = problem.input(1);
+  const double packing = 0.2 * double(b.elements()) / std::max(1, problem.threads);
+  return product_ns(problem, product, ceilings, 2) + packing + 200;
+}
+
+int64_t workspace(const Problem& problem, bool pack) {
+  return gemm_workspace_bytes(product_of(problem, pack).gemm, problem.threads);
+}
+int64_t workspace_packed(const Problem& problem, const Tile&) { return workspace(problem, true); }
+int64_t workspace_any(const Problem& problem, const Tile&) { return workspace(problem, false); }
+
+Packing packing(const Problem& problem, const Tile&, int input) {
+  if (input != 1) return {};
+  const Product p = product_of(problem, true);
+  return {fmt::format("panels {}x k={} n={} width={}{}", p.b_matrices, p.gemm.k, p.gemm.n, panel_width(),
+                      p.b_stride_n == 1 ? "" : " transposed"),
+          p.b_matrices * packed_b_floats(p.gemm.k, p.gemm.n) * int64_t(sizeof(float))};
+}
+
+void pack(const Problem& problem, const Tile&, int input, const Tensor& source, void* packed) {
+  if (input != 1) return;
+  const Product p = product_of(problem, true);
+  for (int64_t matrix = 0; matrix < p.b_matrices; ++matrix) {
+    pack_b(source.as<float>() + matrix * p.gemm.k * p.gemm.n, p.b_stride_k, p.b_stride_n, p.gemm.k, p.gemm.n,
+           static_cast<float*>(packed) + matrix * packed_b_floats(p.gemm.k, p.gemm.n));
+  }
+}
+
+std::shared_ptr<const void> prepare_packed(const Problem& problem, const Tile&) {
+  return std::make_shared<const Product>(product_of(problem, true));
+}
+std::shared_ptr<const void> prepare_any(const Problem& problem, const Tile&) {
+  return std::make_shared<const Product>(product_of(problem, false));
+}
+
+// The workspace was sized for the problem's threads.
+ThreadPool limited(const KernelCall& call, const ThreadPool& pool) {
+  return ThreadPool(std::min(pool.threads(), std::max(1, call.problem.threads)));
+}
+
+void run_gemm(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool) {
+  const ProductContext context{&call.state_as<Product>(), &buffers};
+  gemm(bind_product(context), buffers.workspace, limited(call, pool));
+}
+void run_matvec(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool) {
+  const ProductContext context{&call.state_as<Product>(), &buffers};
+  matvec(bind_product(context), limited(call, pool));
+}
+
+bool in_place_packed(const Problem& problem, int input) { return product_of(problem, true).in_place(input); }
+bool in_place_any(const Problem& problem, int input) { return product_of(problem, false).in_place(input); }
+
+constexpr Kernel matvec_kernel(std::string_view op) {
+  return {.name = "cpu.matvec",
+          .op = op,
+          .supports = supports_matvec,
+          .estimate = estimate_matvec,
+          .packing = packing,
+          .pack = pack,
+          .prepare = prepare_packed,
+          .run = run_matvec,
+          .in_place = in_place_packed};
+}
+constexpr Kernel packed_kernel(std::string_view op) {
+  return {.name = "cpu.matmul_packed",
+          .op = op,
+          .supports = supports_packed,
+          .estimate = estimate_packed,
+          .workspace = workspace_packed,
+          .packing = packing,
+          .pack = pack,
+          .prepare = prepare_packed,
+          .run = run_gemm,
+          .in_place = in_place_packed};
+}
+constexpr Kernel any_kernel(std::string_view op) {
+  return {.name = "cpu.matmul",
+          .op = op,
+          .supports = supports_any,
+          .estimate = estimate_any,
+          .workspace = workspace_any,
+          .prepare = prepare_any,
+          .run = run_gemm,
+          .in_place = in_place_any};
+}
+
+}  // namespace
+
+constinit const Kernel kMatVec[3] = {matvec_kernel("MatMul"), matvec_kernel("FusedMatMul"), matvec_kernel("Gemm")};
+constinit const Kernel kMatMulPacked[3] = {packed_kernel("MatMul"), packed_kernel("FusedMatMul"),
+                                           packed_kernel("Gemm")};
+constinit const Kernel kMatMulAny[3] = {any_kernel("MatMul"), any_kernel("FusedMatMul"), any_kernel("Gemm")};
+
+}  // namespace ridgeline::cpu

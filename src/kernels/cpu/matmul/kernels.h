@@ -1,0 +1,12 @@
+#pragma once
+
+#include "kernels/kernel.h"
+
+namespace ridgeline::cpu {
+
+// One of each for MatMul, FusedMatMul and Gemm.
+extern const Kernel kMatVec[3];        // few rows, B packed ahead
+extern const Kernel kMatMulPacked[3];  // B packed ahead
+extern const Kernel kMatMulAny[3];     // any B
+
+}  // namespace ridgeline::cpu
