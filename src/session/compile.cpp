@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "session/session.h"
 
@@ -10,6 +12,35 @@ double ms_since(std::chrono::steady_clock::time_point begin) {
 }
 
 }  // namespace
+
+const Ceilings* cached_ceilings() {
+  static const std::optional<Ceilings> ceilings = load_ceilings(this_cpu().fingerprint());
+  return ceilings ? &*ceilings : nullptr;
+}
+
+PipelineOptions parse_pipeline(const std::string& passes_given, const std::vector<std::string>& disabled) {
+  PipelineOptions options;
+  auto check = [](const std::string& name) {
+    if (find_pass(name)) return;
+    std::string names;
+    for (const Pass& pass : passes()) names += (names.empty() ? "" : ", ") + std::string(pass.name);
+    fail(ErrorCode::kUsage, "there is no pass '{}'; there are: {}", name, names);
+  };
+  for (const std::string& name : disabled) {
+    check(name);
+    options.disabled.insert(name);
+  }
+  if (passes_given == "none") options.none = true;
+  if (passes_given == "none" || passes_given == "all") return options;
+  for (size_t at = 0; at <= passes_given.size();) {
+    const size_t comma = std::min(passes_given.find(',', at), passes_given.size());
+    const std::string name = passes_given.substr(at, comma - at);
+    check(name);
+    options.only.insert(name);
+    at = comma + 1;
+  }
+  return options;
+}
 
 PlanOptions plan_options_for(const PipelineOptions& pipeline, const PlanOptions& base) {
   PlanOptions options = base;
@@ -27,6 +58,7 @@ Compiled compile(Model& model, const CompileOptions& options, ConstantStore& sto
   const auto planning = std::chrono::steady_clock::now();
   PlanOptions plan = plan_options_for(options.pipeline, options.plan);
   plan.bindings = model.bindings;
+  if (!plan.ceilings) plan.ceilings = cached_ceilings();
   out.plan = std::make_shared<const Plan>(make_plan(out.graph, plan, store, options.consume));
   out.plan_ms = ms_since(planning);
   return out;

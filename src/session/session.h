@@ -55,6 +55,12 @@ struct Compiled {
 /// Optimizes a copy of the model's graph (or, consuming, the graph itself) and lowers it.
 Compiled compile(Model& model, const CompileOptions& options, ConstantStore& store);
 
+/// "all", "none" or names separated by commas, with single passes switched off. Throws Error{kUsage} that lists the names.
+PipelineOptions parse_pipeline(const std::string& passes, const std::vector<std::string>& disabled);
+
+/// The machine's ceilings if they were measured before; nullptr otherwise (plans then use neutral figures). Never measures.
+const Ceilings* cached_ceilings();
+
 /// Plan options for a stage: views and in-place memory belong to the whole graph.
 PlanOptions plan_options_for(const PipelineOptions& pipeline, const PlanOptions& base);
 

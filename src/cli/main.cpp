@@ -1,0 +1,46 @@
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "cli/common.h"
+#include "kernels/cpu/simd.h"
+#include "ridgeline/error.h"
+
+int main(int argc, char** argv) {
+  using namespace ridgeline;
+  CLI::App app("Ridgeline takes an ONNX model, finds what bounds each operator on this machine, rewrites and tunes it, and proves each step.\n"
+               "Start with:  ridgeline make resnet50 -o resnet50.onnx  and  ridgeline optimize resnet50.onnx", "ridgeline");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "ridgeline 0.1.0");
+  cli::Common common;
+  try {
+    cli::add_optimize(app, common);
+    cli::add_run(app, common);
+    cli::add_inspect(app, common);
+    cli::add_profile(app, common);
+    cli::add_explain(app, common);
+    cli::add_verify(app, common);
+    cli::add_make(app, common);
+    cli::add_machine(app, common);
+    cli::add_bench(app, common);
+    cli::add_cost(app, common);
+    cli::add_passes(app, common);
+    cli::add_op(app, common);
+    cli::add_kernels(app, common);
+    cli::add_check(app, common);
+    cli::add_suite(app, common);
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  } catch (const Error& error) {
+    std::fprintf(stderr, "ridgeline: %s\n", error.what());
+    return error.exit_code();
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "ridgeline: out of memory\n");
+    return 3;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "ridgeline: %s\n", error.what());
+    return 2;
+  }
+  return common.exit_code;
+}

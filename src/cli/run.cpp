@@ -1,0 +1,103 @@
+// ridgeline run: a model on given or made-up inputs; outputs as .npy, or its latency and memory.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "cli/common.h"
+#include "cli/sha256.h"
+#include "formats/npy.h"
+#include "tune/timing.h"
+
+namespace ridgeline::cli {
+namespace {
+
+struct Arguments {
+  ModelArguments model;
+  std::string output_dir;
+  double seconds = 0;
+  std::string passes = "all";
+  std::vector<std::string> disabled;
+};
+
+int64_t status_bytes(std::string_view key) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(key)) return std::strtoll(line.c_str() + key.size() + 1, nullptr, 10) * 1024;
+  }
+  return 0;
+}
+
+Json latency_json(const Samples& s) {
+  return {{"median", s.median() / 1e6}, {"p10", s.p10() / 1e6}, {"p90", s.p90() / 1e6}, {"p99", s.p99() / 1e6}, {"samples", s.count()}};
+}
+
+std::string safe_file_name(std::string name) {
+  std::replace(name.begin(), name.end(), '/', '_');
+  return name;
+}
+
+void run(const Common& common, const Arguments& arguments) {
+  Model model = load_model(arguments.model.path, arguments.model.load_options(common));
+  CompileOptions options;
+  options.pipeline = parse_pipeline(arguments.passes, arguments.disabled);
+  options.plan.threads = common.threads;
+  options.consume = true;
+  ConstantStore store;
+  const Feeds feeds = std::move(model.feeds);
+  Compiled compiled = compile(model, options, store);
+  const int64_t before_run = status_bytes("VmRSS:");
+  Runner runner(compiled.plan, feeds);
+  runner.run();
+
+  Json document;
+  std::string text;
+  Json outputs = Json::array();
+  if (!arguments.output_dir.empty()) std::filesystem::create_directories(arguments.output_dir);
+  for (size_t i = 0; i < runner.outputs().size(); ++i) {
+    const Tensor& t = runner.outputs()[i];
+    const std::string name = model.output_names[i];
+    outputs.push_back({{"name", name}, {"dtype", std::string(ridgeline::name(t.dtype()))}, {"shape", t.shape()}, {"sha256", sha256(t.data(), size_t(t.bytes()))}});
+    text += fmt::format("{:<24} {:<5} {}\n", name, ridgeline::name(t.dtype()), ridgeline::text(t.shape()));
+    if (!arguments.output_dir.empty()) write_npy(t, (std::filesystem::path(arguments.output_dir) / (safe_file_name(name) + ".npy")).string());
+  }
+  document["outputs"] = outputs;
+  if (arguments.seconds > 0) {
+    TimingOptions timing;
+    timing.min_seconds = arguments.seconds;
+    timing.min_samples = 3;
+    const Samples samples = measure([&] { runner.run(); }, timing);
+    document["load_ms"] = model.load_ms;
+    document["plan_ms"] = compiled.optimize_ms + compiled.plan_ms;
+    document["latency_ms"] = latency_json(samples);
+    document["peak_rss_bytes"] = status_bytes("VmHWM:");
+    document["arena_bytes"] = compiled.plan->arena_bytes;
+    document["weight_bytes"] = store.bytes();
+    // What stands when the plan is made (the program, packed weights, inputs), plus what the run still touches.
+    int64_t outputs_bytes = 0;
+    for (const Tensor& t : runner.outputs()) outputs_bytes += t.bytes();
+    document["predicted_peak_bytes"] = before_run + compiled.plan->arena_bytes + outputs_bytes;
+    document["kernels"] = compiled.plan->kernel_count();
+    text += fmt::format("latency {:.3f} ms (p10 {:.3f}, p90 {:.3f}, {} runs); load {:.0f} ms, optimize and plan {:.0f} ms; peak {:.1f} MiB, of which weights {:.1f}, arena {:.1f}\n",
+                        samples.median() / 1e6, samples.p10() / 1e6, samples.p90() / 1e6, samples.count(), model.load_ms, compiled.optimize_ms + compiled.plan_ms,
+                        double(status_bytes("VmHWM:")) / 1048576, double(store.bytes()) / 1048576, double(compiled.plan->arena_bytes) / 1048576);
+  }
+  common.show(document, text);
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, Common& common) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = add_command(app, common, "run", "Run a model: outputs as .npy files, latency and memory with --time", [&common, arguments] { run(common, *arguments); });
+  arguments->model.add_to(command);
+  command->add_option("--output-dir", arguments->output_dir, "Write each output as NAME.npy (/ becomes _)");
+  command->add_option("--time", arguments->seconds, "Measure for so many seconds");
+  command->add_option("--passes", arguments->passes, "all, none, or names separated by commas (see `ridgeline passes`)");
+  command->add_option("--disable-pass", arguments->disabled, "Switch one pass off (may be repeated)");
+  for (const char* option : {"--precision", "--max-error", "--mem-budget"}) {
+    command->add_option_function<std::string>(option, [option](const std::string& value) { if (std::string_view(option) != "--precision" || value != "f32") later(option); }, "A later release");
+  }
+  command->add_flag_function("--deterministic", [](int64_t) { later("--deterministic"); }, "A later release");
+}
+
+}  // namespace ridgeline::cli
