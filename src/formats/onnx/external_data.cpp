@@ -98,7 +98,8 @@ Tensor ExternalData::read(const std::string& item, const std::string& location, 
     void* base =
         mmap(nullptr, size_t(bytes + skip), PROT_READ | PROT_WRITE, MAP_PRIVATE, file->descriptor, offset - skip);
     if (base != MAP_FAILED) {
-      auto mapping = std::make_shared<Mapping>(base, size_t(bytes + skip));
+      // clang 14 has no make_shared for aggregates.
+      const std::shared_ptr<Mapping> mapping(new Mapping{base, size_t(bytes + skip)});
       return Tensor::wrap(dtype, std::move(shape), std::shared_ptr<void>(mapping, static_cast<char*>(base) + skip));
     }
   }
