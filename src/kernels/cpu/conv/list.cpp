@@ -5,7 +5,7 @@
 namespace ridgeline::cpu {
 
 std::span<const Kernel* const> conv_kernels() {
-  static constexpr std::array kList{&kConvDepthwiseNhwc, &kConvDepthwiseNchw, &kConvNhwc,
+  static constexpr std::array kList{&kConvDepthwiseNhwc, &kConvDepthwiseNchw, &kConvWinograd,     &kConvNhwc,
                                     &kConvNchw,          &kConvTransposeNhwc, &kConvTransposeNchw};
   return kList;
 }

@@ -1,0 +1,165 @@
+#include "kernels/cpu/conv/winograd_transform.h"
+
+#include "kernels/cpu/simd.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/conv/winograd_transform.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/cpu/conv/vector_inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ridgeline::cpu {
+namespace {
+namespace HWY_NAMESPACE {
+
+HWY_INLINE V Times(float a, V b, V c) { return hn::MulAdd(hn::Set(d, a), b, c); }  // a * b + c
+
+/// One axis of Bt d B: d and the result are step floats' vectors apart in arrays.
+template <int M>
+HWY_INLINE void InputAxis(const V* from, int from_step, V* to, int to_step) {
+  const V d0 = from[0], d1 = from[from_step], d2 = from[2 * from_step], d3 = from[3 * from_step];
+  if constexpr (M == 2) {
+    to[0] = hn::Sub(d0, d2);
+    to[to_step] = hn::Add(d1, d2);
+    to[2 * to_step] = hn::Sub(d2, d1);
+    to[3 * to_step] = hn::Sub(d1, d3);
+  } else {
+    const V d4 = from[4 * from_step], d5 = from[5 * from_step];
+    const V a = Times(-4, d2, d4), b = Times(-4, d1, d3), c = hn::Sub(d4, d2), e = hn::Sub(d3, d1);
+    to[0] = Times(4, d0, Times(-5, d2, d4));
+    to[to_step] = hn::Add(a, b);
+    to[2 * to_step] = hn::Sub(a, b);
+    to[3 * to_step] = Times(2, e, c);
+    to[4 * to_step] = Times(-2, e, c);
+    to[5 * to_step] = Times(4, d1, Times(-5, d3, d5));
+  }
+}
+
+/// One axis of At m A.
+template <int M>
+HWY_INLINE void OutputAxis(const V* from, int from_step, V* to, int to_step) {
+  const V m0 = from[0], m1 = from[from_step], m2 = from[2 * from_step], m3 = from[3 * from_step];
+  if constexpr (M == 2) {
+    to[0] = hn::Add(hn::Add(m0, m1), m2);
+    to[to_step] = hn::Sub(hn::Sub(m1, m2), m3);
+  } else {
+    const V m4 = from[4 * from_step], m5 = from[5 * from_step];
+    const V a = hn::Add(m1, m2), b = hn::Sub(m1, m2), c = hn::Add(m3, m4), e = hn::Sub(m3, m4);
+    to[0] = hn::Add(hn::Add(m0, a), c);
+    to[to_step] = Times(2, e, b);
+    to[2 * to_step] = Times(4, c, a);
+    to[3 * to_step] = hn::Add(Times(8, e, b), m5);
+  }
+}
+
+template <int H, int W>
+void Input(const WinogradInput& g) {
+  constexpr int kRows = H + 2, kColumns = W + 2;
+  const bool inside = g.top >= 0 && g.left >= 0 && g.top + kRows <= g.height && g.left + kColumns <= g.width;
+  for (int64_t c = 0; c < g.channels; c += kLanes) {
+    V rows[kRows * kColumns];
+    for (int j = 0; j < kColumns; ++j) {
+      V column[kRows];
+      if (inside) {
+        const float* at = g.x + g.top * g.row + (g.left + j) * g.pixel + c;
+#pragma GCC unroll 6
+        for (int i = 0; i < kRows; ++i) column[i] = hn::LoadU(d, at + i * g.row);
+      } else {
+        const int64_t x = g.left + j;
+#pragma GCC unroll 6
+        for (int i = 0; i < kRows; ++i) {
+          const int64_t y = g.top + i;
+          const bool in = y >= 0 && x >= 0 && y < g.height && x < g.width;
+          column[i] = in ? hn::LoadU(d, g.x + y * g.row + x * g.pixel + c) : hn::Zero(d);
+        }
+      }
+      InputAxis<H>(column, 1, rows + j, kColumns);
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < kRows; ++i) {
+      V row[kColumns];
+      InputAxis<W>(rows + i * kColumns, 1, row, 1);
+#pragma GCC unroll 6
+      for (int j = 0; j < kColumns; ++j) hn::StoreU(row[j], d, g.v + (i * kColumns + j) * g.v_step + c);
+    }
+  }
+}
+
+template <int H, int W>
+void Output(const WinogradOutput& g) {
+  constexpr int kRows = H + 2, kColumns = W + 2;
+  const V low = hn::Set(d, g.low), high = hn::Set(d, g.high);
+  for (int64_t c = 0; c < g.channels; c += kLanes) {
+    V rows[H * kColumns];
+#pragma GCC unroll 6
+    for (int j = 0; j < kColumns; ++j) {
+      V column[kRows];
+#pragma GCC unroll 6
+      for (int i = 0; i < kRows; ++i) column[i] = hn::LoadU(d, g.m + (i * kColumns + j) * g.m_step + c);
+      OutputAxis<H>(column, 1, rows + j, kColumns);
+    }
+    const V bias = g.bias ? hn::LoadU(d, g.bias + c) : hn::Zero(d);
+#pragma GCC unroll 4
+    for (int i = 0; i < H; ++i) {
+      if (i >= g.rows) break;
+      V row[W];
+      OutputAxis<W>(rows + i * kColumns, 1, row, 1);
+#pragma GCC unroll 4
+      for (int j = 0; j < W; ++j) {
+        if (j >= g.columns) break;
+        V v = hn::Add(row[j], bias);
+        if (g.residual) v = hn::Add(v, hn::LoadU(d, g.residual + i * g.residual_row + j * g.residual_pixel + c));
+        hn::StoreU(Clamp(v, low, high), d, g.y + i * g.row + j * g.pixel + c);
+      }
+    }
+  }
+}
+
+WinogradInputTransform ChooseInput(int h, int w) {
+  return h == 4 && w == 4 ? &Input<4, 4> : h == 4 && w == 2 ? &Input<4, 2> : h == 2 && w == 2 ? &Input<2, 2> : nullptr;
+}
+WinogradOutputTransform ChooseOutput(int h, int w) {
+  return h == 4 && w == 4   ? &Output<4, 4>
+         : h == 4 && w == 2 ? &Output<4, 2>
+         : h == 2 && w == 2 ? &Output<2, 2>
+                            : nullptr;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace
+}  // namespace ridgeline::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ridgeline::cpu {
+namespace {
+
+HWY_EXPORT(ChooseInput);
+HWY_EXPORT(ChooseOutput);
+
+constexpr double kG4[6][3] = {{.25, 0, 0},
+                              {-1. / 6, -1. / 6, -1. / 6},
+                              {-1. / 6, 1. / 6, -1. / 6},
+                              {1. / 24, 1. / 12, 1. / 6},
+                              {1. / 24, -1. / 12, 1. / 6},
+                              {0, 0, 1}};
+constexpr double kG2[4][3] = {{1, 0, 0}, {.5, .5, .5}, {.5, -.5, .5}, {0, 0, 1}};
+
+}  // namespace
+
+WinogradInputTransform winograd_input(int m_h, int m_w) { return HWY_DYNAMIC_DISPATCH(ChooseInput)(m_h, m_w); }
+WinogradOutputTransform winograd_output(int m_h, int m_w) { return HWY_DYNAMIC_DISPATCH(ChooseOutput)(m_h, m_w); }
+
+void winograd_weight(int m_h, int m_w, const float* w, double* u) {
+  const auto* gh = m_h == 4 ? kG4 : kG2;
+  const auto* gw = m_w == 4 ? kG4 : kG2;
+  for (int i = 0; i < m_h + 2; ++i) {
+    double row[3];
+    for (int k = 0; k < 3; ++k) row[k] = gh[i][0] * w[k] + gh[i][1] * w[3 + k] + gh[i][2] * w[6 + k];
+    for (int j = 0; j < m_w + 2; ++j) *u++ = gw[j][0] * row[0] + gw[j][1] * row[1] + gw[j][2] * row[2];
+  }
+}
+
+}  // namespace ridgeline::cpu
+#endif
