@@ -265,7 +265,7 @@ Problem parse_problem(const OpSchema& op, std::string_view keys) {
     problem.program = std::make_shared<const Program>(program_of(op, problem.attributes, dtypes));
   } else if (!epilogue.empty()) {
     for (Operand& e : extras) problem.inputs.push_back(std::move(e));
-    if (&op == &elementwise_op()) for (size_t i = 0; i < problem.inputs.size(); ++i) names.push_back(i == 0 ? "x" : fmt::format("x{}", i));
+    if (&op == &elementwise_op()) for (size_t i = 0; i < problem.inputs.size(); ++i) names.push_back(fmt::format("x{}", i));
     else for (size_t i = 0; i <= extras.size(); ++i) names.push_back(i == 0 ? "v" : fmt::format("e{}", i));
     const std::vector<std::string_view> views(names.begin(), names.end());
     problem.program = std::make_shared<const Program>(Program::parse(epilogue, views, problem.output().dtype));

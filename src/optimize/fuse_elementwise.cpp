@@ -202,7 +202,7 @@ class Absorber {
       operands.erase(operands.begin() + i);
     }
     program.simplify();
-    for (size_t i = 0; i < program.inputs.size(); ++i) program.inputs[i].name = i == 0 && first ? "v" : fmt::format("x{}", i);
+    for (size_t i = 0; i < program.inputs.size(); ++i) program.inputs[i].name = first ? (i == 0 ? "v" : fmt::format("e{}", i)) : fmt::format("x{}", i);
 
     std::vector<ValueId> inputs(producer.inputs.begin(), producer.inputs.begin() + (first ? producer.op_inputs : 0));
     inputs.insert(inputs.end(), operands.begin() + first, operands.end());

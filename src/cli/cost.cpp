@@ -1,0 +1,49 @@
+// ridgeline cost: the three questions about an operator: FLOPs, bytes, their ratio.
+#include "cli/common.h"
+#include "session/advice.h"
+#include "session/problem_words.h"
+
+namespace ridgeline::cli {
+namespace {
+
+// Neutral figures order the bounds where nothing was measured; the text says so.
+Ceilings neutral() {
+  Ceilings c;
+  c.f32 = {100, 100};
+  c.bf16 = {200, 200};
+  c.u8s8 = {400, 400};
+  c.read_gb_s = {Rate{200, 200}, Rate{100, 100}, Rate{50, 50}, Rate{15, 15}};
+  c.copy_gb_s = c.write_gb_s = c.read_gb_s;
+  c.special_per_ns = {Rate{2, 2}, Rate{1, 1}, Rate{1, 1}, Rate{2, 2}, Rate{2, 2}};
+  c.caches = this_cpu().caches;
+  return c;
+}
+
+}  // namespace
+
+void add_cost(CLI::App& app, Common& common) {
+  struct Arguments { std::string op; std::vector<std::string> keys; };
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = add_command(app, common, "cost", "FLOPs, bytes and intensity of one operator: ridgeline cost matmul m=1 n=4096 k=4096 dtype=f16", [&common, arguments] {
+    const BenchProblem bench = parse_bench_problem(arguments->op, arguments->keys, common.threads ? common.threads : 1);
+    const Cost cost = cost_of(bench.problem);
+    const Ceilings* cached = cached_ceilings();
+    const Ceilings ceilings = cached ? *cached : neutral();
+    const Levers levers = levers_for(bench.problem, cost, ceilings, bench.problem.threads);
+    const double intensity = cost.bytes() ? double(cost.flops) / double(cost.bytes()) : 0;
+    // Of a contraction the two products dA = dC B' and dB = A' dC; each result and operand once more. Elementwise work: one derivative a value.
+    const bool contraction = bench.problem.op->kind == OpKind::kContraction;
+    const int64_t backward_flops = contraction ? 2 * cost.flops : cost.flops, backward_bytes = contraction ? 2 * cost.bytes() : cost.bytes() + cost.write_bytes;
+    std::string text = fmt::format("{}\n  FLOPs      {}\n  bytes      {} ({} read, {} written)\n  intensity  {:.4f} FLOP/byte\n  bound      {}{}\n", bench.words, cost.flops, cost.bytes(), cost.read_bytes, cost.write_bytes, intensity, levers.bound,
+                                   cached ? "" : " (by round figures: run `ridgeline machine` to measure this machine)");
+    for (const std::string& l : levers.right) text += "  helps      " + l + "\n";
+    for (const std::string& l : levers.wrong) text += "  does not   " + l + "\n";
+    text += fmt::format("  backward   {} FLOPs, {} bytes\n", backward_flops, backward_bytes);
+    common.show({{"problem", bench.words}, {"flops", cost.flops}, {"bytes", cost.bytes()}, {"intensity", intensity}, {"bound", levers.bound}, {"levers", levers.right}, {"wrong_levers", levers.wrong},
+                 {"backward", {{"flops", backward_flops}, {"bytes", backward_bytes}}}}, text);
+  });
+  command->add_option("op", arguments->op, "matmul, conv, softmax, layer_norm, relu, ..., or a schema's name")->required();
+  command->add_option("keys", arguments->keys, "KEY=VALUE ...");
+}
+
+}  // namespace ridgeline::cli

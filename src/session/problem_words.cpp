@@ -1,0 +1,226 @@
+#include "session/problem_words.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+
+#include "ir/graph.h"
+#include "ops/catalogue.h"
+
+namespace ridgeline {
+namespace {
+
+using Keys = std::map<std::string, std::string>;
+
+std::string lower_without_underscores(std::string_view name) {
+  std::string out;
+  for (char c : name) if (c != '_') out += char(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+class Words {
+ public:
+  Words(std::string op, const std::vector<std::string>& words) : op_(std::move(op)) {
+    for (const std::string& word : words) {
+      const size_t eq = word.find('=');
+      if (eq == std::string::npos) fail(ErrorCode::kUsage, "{}: '{}' is not KEY=VALUE", op_, word);
+      keys_[word.substr(0, eq)] = word.substr(eq + 1);
+    }
+  }
+  bool has(const std::string& key) const { return keys_.count(key) > 0; }
+  std::string take(const std::string& key, const std::string& fallback) {
+    known_.push_back(key);
+    const auto it = keys_.find(key);
+    if (it == keys_.end()) return fallback;
+    std::string value = it->second;
+    keys_.erase(it);
+    return value;
+  }
+  int64_t number(const std::string& key, int64_t fallback) {
+    const std::string word = take(key, "");
+    if (word.empty()) return fallback;
+    char* end = nullptr;
+    const int64_t value = std::strtoll(word.c_str(), &end, 10);
+    if (*end || value < 0) fail(ErrorCode::kUsage, "{}: {}={} is not a number of at least 0", op_, key, word);
+    return value;
+  }
+  int64_t need(const std::string& key) {
+    if (!has(key)) fail(ErrorCode::kUsage, "{}: the key '{}' is missing", op_, key);
+    return number(key, 0);
+  }
+  void done() const {
+    if (keys_.empty()) return;
+    fail(ErrorCode::kUsage, "{}: there is no key '{}'; its keys are: {}", op_, keys_.begin()->first, fmt::join(known_, " "));
+  }
+  const Keys& rest() const { return keys_; }
+
+ private:
+  std::string op_;
+  Keys keys_;
+  std::vector<std::string> known_;
+};
+
+// "bias+gelu" over an output whose last (or channel) axis has n columns: expression and operand texts.
+std::string epilogue_text(const std::string& names, const std::string& row, const std::string& whole) {
+  if (names.empty() || names == "none") return "";
+  std::string expression = "v", operands;
+  int count = 0;
+  for (size_t at = 0; at <= names.size();) {
+    const size_t plus = std::min(names.find('+', at), names.size());
+    const std::string name = names.substr(at, plus - at);
+    at = plus + 1;
+    if (name == "bias" || name == "add" || name == "residual" || name == "mul") {
+      ++count;
+      expression = fmt::format("({} {} e{})", expression, name == "mul" ? "*" : "+", count);
+      operands += fmt::format(" e{}={}", count, name == "bias" ? row + "!" : whole);
+    } else if (name == "relu" || name == "sigmoid" || name == "tanh") {
+      expression = fmt::format("{}({})", name, expression);
+    } else if (name == "gelu") {
+      expression = fmt::format("{0} * 0.5 * erfc(-{0} * 0.70710678118654752)", expression);
+    } else if (name == "silu") {
+      expression = fmt::format("{0} * sigmoid({0})", expression);
+    } else if (name == "hardswish") {
+      expression = fmt::format("{0} * clamp({0} / 6 + 0.5, 0, 1)", expression);
+    } else {
+      fail(ErrorCode::kUsage, "epilogue={}: there are none, bias, add, mul, relu, gelu, silu, hardswish, sigmoid, tanh, joined by +", name);
+    }
+  }
+  return operands + " epilogue='" + expression + "'";
+}
+
+std::string x_list(std::string shape) {
+  std::replace(shape.begin(), shape.end(), 'x', ',');
+  return shape;
+}
+
+struct Parsed {
+  const OpSchema* op;
+  std::string text;
+};
+
+const OpSchema& need_op(std::string_view name) {
+  const OpSchema* op = find_op(name);
+  if (!op) op = find_op(name, "ridgeline");
+  if (!op) op = find_op(name, "com.microsoft");
+  if (!op) fail(ErrorCode::kUsage, "unsupported: there is no operator '{}'; `ridgeline op list` shows all", name);
+  return *op;
+}
+
+Parsed matmul(Words& w, const std::string& dtype) {
+  const int64_t m = w.need("m"), n = w.need("n"), k = w.need("k"), batch = w.number("batch", 1);
+  const bool ta = w.number("trans_a", 0), tb = w.number("trans_b", 0), packed = w.number("packed", 1);
+  const std::string alpha = w.take("alpha", "1"), beta = w.take("beta", "0"), epilogue = w.take("epilogue", "none"), weights = w.take("weights", dtype);
+  const std::string act = w.take("act", dtype);
+  if (weights != dtype || act != dtype) fail(ErrorCode::kUsage, "unsupported: matmul with weights={} act={}: low-bit weights come with a later release", weights, act);
+  const std::string lead = batch > 1 ? fmt::format("{},", batch) : "";
+  const std::string a = fmt::format("{}[{}{},{}]", dtype, lead, ta ? k : m, ta ? m : k);
+  const std::string b = fmt::format("{}[{}{},{}]{}", dtype, packed ? "" : lead, tb ? n : k, tb ? k : n, packed ? "!" : "");
+  const std::string tail = epilogue_text(epilogue, fmt::format("{}[{}]", dtype, n), fmt::format("{}[{}{},{}]", dtype, lead, m, n));
+  if (beta != "0") {
+    return {&need_op("Gemm"), fmt::format("a={} b={} c={}[{},{}] alpha={} beta={} transA={} transB={}{}", a, b, dtype, m, n, alpha, beta, int(ta), int(tb), tail)};
+  }
+  if (ta || tb || alpha != "1") return {&need_op("FusedMatMul"), fmt::format("a={} b={} alpha={} transA={} transB={}{}", a, b, alpha, int(ta), int(tb), tail)};
+  return {&need_op("MatMul"), fmt::format("a={} b={}{}", a, b, tail)};
+}
+
+Parsed conv(Words& w, const std::string& dtype) {
+  const int64_t n = w.number("n", 1), c = w.need("c"), h = w.need("h"), width = w.number("w", h), oc = w.need("oc"), kh = w.number("kh", 1), kw = w.number("kw", kh);
+  const int64_t stride = w.number("stride", 1), pad = w.number("pad", 0), dilation = w.number("dilation", 1), group = w.number("group", 1);
+  const std::string epilogue = w.take("epilogue", "bias");
+  if (group == 0 || c % group) fail(ErrorCode::kUsage, "conv: c={} is no multiple of group={}", c, group);
+  // The bias is the operator's own input; the rest is the epilogue.
+  std::string rest = epilogue;
+  const bool bias = rest.starts_with("bias");
+  if (bias) rest = rest.size() > 5 ? rest.substr(5) : "none";
+  const int64_t oh = stride ? (h + 2 * pad - dilation * (kh - 1) - 1) / stride + 1 : 0, ow = stride ? (width + 2 * pad - dilation * (kw - 1) - 1) / stride + 1 : 0;
+  return {&need_op("Conv"), fmt::format("x={}[{},{},{},{}] w={}[{},{},{},{}]!{} strides={},{} pads={},{},{},{} dilations={},{} group={}{}", dtype, n, c, h, width, dtype, oc, c / group, kh, kw,
+                                        bias ? fmt::format(" b={}[{}]!", dtype, oc) : "", stride, stride, pad, pad, pad, pad, dilation, dilation, group,
+                                        epilogue_text(rest, fmt::format("{}[{},1,1]", dtype, oc), fmt::format("{}[{},{},{},{}]", dtype, n, oc, oh, ow)))};
+}
+
+Parsed attention(Words& w, const std::string& dtype) {
+  const int64_t batch = w.number("batch", 1), heads = w.need("heads"), kv_heads = w.number("kv_heads", heads), q = w.need("q_len"), kv = w.number("kv_len", q), d = w.need("head_dim");
+  const int64_t causal = w.number("causal", 0);
+  if (kv_heads != heads) fail(ErrorCode::kUsage, "unsupported: attention with kv_heads={} of heads={} comes with a later release", kv_heads, heads);
+  return {&need_op("ScaledDotProductAttention"), fmt::format("q={0}[{1},{2},{3},{4}] k={0}[{1},{2},{5},{4}] v={0}[{1},{2},{5},{4}] scale={6:.9g} causal={7}", dtype, batch, heads, q, d, kv,
+                                                             d > 0 ? 1 / __builtin_sqrt(double(d)) : 1.0, causal)};
+}
+
+Parsed rows_cols(Words& w, const std::string& dtype, const char* name, bool scale, bool bias) {
+  const int64_t rows = w.need("rows"), cols = w.need("cols");
+  std::string text = fmt::format("x={}[{},{}]", dtype, rows, cols);
+  if (name == std::string_view("Softmax")) text += " axis=-1";
+  const OpSchema& op = need_op(name);
+  if (scale) text += fmt::format(" {}={}[{}]!", op.inputs[1].name, dtype, cols);
+  if (bias) text += fmt::format(" {}={}[{}]!", op.inputs[2].name, dtype, cols);
+  if (op.inputs[0].name != "x") text.replace(0, 1, std::string(op.inputs[0].name));
+  return {&op, text};
+}
+
+// Any other operator: by shape=, or by the schema's own keys.
+Parsed generic(const std::string& name, Words& w, const std::string& dtype) {
+  const OpSchema* op = nullptr;
+  for (const OpSchema* candidate : catalogue()) {
+    if (lower_without_underscores(candidate->name) == lower_without_underscores(name)) { op = candidate; break; }
+  }
+  if (!op) op = name == "Elementwise" ? &elementwise_op() : &need_op(name);
+  std::string text;
+  if (w.has("shape")) {
+    const std::string shape = x_list(w.take("shape", ""));
+    const int required = int(std::count_if(op->inputs.begin(), op->inputs.end(), [](const InputSpec& i) { return !i.optional; }));
+    const bool one_tensor = op->kind != OpKind::kElementwise;
+    for (int i = 0; i < (one_tensor ? 1 : std::max(required, 1)); ++i) {
+      const bool is_bool = op->inputs[i].types == kBools;
+      const std::string key = op->inputs[i].variadic ? fmt::format("{}0", op->inputs[i].name) : std::string(op->inputs[i].name);
+      text += fmt::format(" {}={}[{}]", key, is_bool ? "bool" : dtype, shape);
+    }
+  }
+  if (w.has("axes") && op->inputs.size() > 1 && op->inputs[1].name == "axes") text += " axes=i64{" + x_list(w.take("axes", "")) + "}";
+  for (const auto& [key, value] : w.rest()) text += value.find(' ') == std::string::npos ? fmt::format(" {}={}", key, key == "perm" ? x_list(value) : value) : fmt::format(" {}='{}'", key, value);
+  return {op, text};
+}
+
+}  // namespace
+
+BenchProblem parse_bench_problem(const std::string& op, const std::vector<std::string>& keys, int threads) {
+  BenchProblem out;
+  out.words = op;
+  for (const std::string& key : keys) out.words += " " + key;
+  Words w(op, keys);
+  const std::string dtype = w.take("dtype", "f32"), result = w.take("out", "");
+  if (dtype_named(dtype) == DType::kNone) fail(ErrorCode::kUsage, "dtype={}: there is no such type", dtype);
+  out.warm = w.number("warm", 0) != 0;
+  out.forced = w.take("kernel", "");
+  if (!w.take("tile", "").empty()) fail(ErrorCode::kUsage, "unsupported: tile= comes with a later release");
+  Parsed parsed{};
+  bool closed = true;
+  if (op == "matmul") parsed = matmul(w, dtype);
+  else if (op == "conv" && !w.has("x")) parsed = conv(w, dtype);
+  else if (op == "attention") parsed = attention(w, dtype);
+  else if (op == "softmax" && w.has("rows")) parsed = rows_cols(w, dtype, "Softmax", false, false);
+  else if (op == "layer_norm") parsed = rows_cols(w, dtype, "LayerNormalization", true, true);
+  else if (op == "rms_norm") parsed = rows_cols(w, dtype, "RMSNormalization", true, false);
+  else {
+    parsed = generic(op, w, dtype);
+    closed = false;
+  }
+  if (closed) w.done();
+  if (result.starts_with("~")) parsed.text += " out=" + result;
+  out.problem = parse_problem(*parsed.op, parsed.text);
+  out.problem.threads = threads;
+  if (!result.empty() && !result.starts_with("~")) {
+    if (dtype_named(result) == DType::kNone) fail(ErrorCode::kUsage, "out={}: there is no such type", result);
+    out.problem.outputs[0].dtype = dtype_named(result);
+  }
+  return out;
+}
+
+std::string problem_words(const Problem& p) {
+  const auto plain = [](const Operand& o) { return o.layout.is_row_major() && o.dtype == DType::kF32; };
+  if (p.op->name == "MatMul" && !p.has_epilogue() && p.op_inputs == 2 && p.input(0).layout.rank() == 2 && p.input(1).layout.rank() == 2 && plain(p.input(0)) && plain(p.input(1)) && plain(p.output())) {
+    return fmt::format("matmul m={} n={} k={}{}", p.input(0).shape()[0], p.input(1).shape()[1], p.input(0).shape()[1], p.input(1).is_constant ? "" : " packed=0");
+  }
+  return p.text();
+}
+
+}  // namespace ridgeline
