@@ -1,5 +1,5 @@
 #include "cli/common.h"
 namespace ridgeline::cli {
 #define S(n) void add_##n(CLI::App&, Common&) {}
-S(verify) S(bench)
+S(verify)
 }

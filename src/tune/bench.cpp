@@ -1,0 +1,208 @@
+#include "tune/bench.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "tune/probes.h"
+
+namespace ridgeline {
+namespace {
+
+constexpr double kReferenceLimitNs = 2e9;   // a naive run longer than this is not waited for
+constexpr double kReferenceNsPerFlop = 4;   // what the references take here, as an order of magnitude
+
+// One set of operands at addresses of its own.
+struct OperandSet {
+  std::vector<std::shared_ptr<void>> memory;
+  std::vector<void*> inputs, outputs;
+};
+
+void fill(const Operand& operand, void* data, std::mt19937_64& random) {
+  const int64_t count = operand.layout.span();
+  std::normal_distribution<float> normal;
+  // Noise of 4,096 values, repeated with a drift: drawing each would take longer than the benchmark.
+  std::vector<float> noise(4096);
+  for (float& x : noise) x = normal(random);
+  if (operand.dtype == DType::kF32) {
+    for (int64_t i = 0; i < count; ++i) static_cast<float*>(data)[i] = noise[size_t((i + i / 4096) % 4096)];
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    if (is_float(operand.dtype)) store_f64(operand.dtype, data, i, noise[size_t((i + i / 4096) % 4096)]);
+    else store_i64(operand.dtype, data, i, int64_t(random() % 2));
+  }
+}
+
+// A problem with random weights: constants at hand, so that kernels can pack them.
+Problem with_weights(Problem problem, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  for (Operand& operand : problem.inputs) {
+    if (!operand.present() || !operand.is_constant || operand.constant) continue;
+    operand.constant = Tensor(operand.dtype, operand.shape());
+    fill(operand, operand.constant.data(), random);
+  }
+  return problem;
+}
+
+class PreparedKernel {
+ public:
+  PreparedKernel(const Problem& problem, const Candidate& candidate, int sets, uint64_t seed) : call_(bind_kernel(problem, candidate)), pool_(problem.threads) {
+    std::mt19937_64 random(seed);
+    for (int s = 0; s < sets; ++s) {
+      OperandSet set;
+      for (size_t i = 0; i < problem.inputs.size(); ++i) {
+        const Operand& operand = problem.inputs[i];
+        if (!operand.present()) {
+          set.inputs.push_back(nullptr);
+          continue;
+        }
+        const Packing packing = operand.is_constant && call_.kernel->packing ? call_.kernel->packing(problem, call_.tile, int(i)) : Packing{};
+        const bool packed = !packing.key.empty();
+        const int64_t bytes = packed ? packing.bytes : bytes_of(operand.dtype, operand.layout.span());
+        set.memory.push_back(allocate(bytes));
+        void* const data = set.memory.back().get();
+        if (packed) call_.kernel->pack(problem, call_.tile, int(i), operand.constant, data);
+        else if (operand.is_constant) std::copy_n(static_cast<const char*>(operand.constant.data()), bytes, static_cast<char*>(data));
+        else fill(operand, data, random);
+        set.inputs.push_back(data);
+      }
+      for (const Operand& operand : problem.outputs) {
+        const int64_t bytes = bytes_of(operand.dtype, operand.layout.span());
+        set.memory.push_back(allocate(bytes));
+        std::fill_n(static_cast<char*>(set.memory.back().get()), bytes, 0);
+        set.outputs.push_back(set.memory.back().get());
+      }
+      sets_.push_back(std::move(set));
+    }
+    workspace_ = allocate(call_.workspace_bytes);
+  }
+  void run() {
+    const OperandSet& set = sets_[next_++ % sets_.size()];
+    call_.kernel->run(call_, {set.inputs.data(), set.outputs.data(), workspace_.get()}, pool_);
+  }
+
+ private:
+  KernelCall call_;
+  ThreadPool pool_;
+  std::vector<OperandSet> sets_;
+  std::shared_ptr<void> workspace_;
+  size_t next_ = 0;
+};
+
+bool is_reference(const Kernel& kernel) { return kernel.name.find("reference") != std::string_view::npos; }
+
+// The layouts a kernel may be timed in: each in its own, as a plan would give it.
+std::vector<std::pair<std::string, Problem>> layouts_of(const Problem& problem) {
+  std::vector<std::pair<std::string, Problem>> out = {{"", problem}};
+  const bool plain = std::all_of(problem.inputs.begin(), problem.inputs.end(), [](const Operand& o) { return o.layout.is_row_major(); });
+  if (!plain || problem.op->is_elementwise() || problem.output().layout.rank() != 4 || problem.op->family == "attention" || problem.op->family == "matmul") return out;
+  Problem last = problem;
+  for (Operand& o : last.inputs) if (!o.is_constant && o.layout.rank() == 4) o.layout = Layout::channels_last(o.shape());
+  for (Operand& o : last.outputs) if (o.layout.rank() == 4) o.layout = Layout::channels_last(o.shape());
+  out.insert(out.begin(), {"channels last", last});
+  return out;
+}
+
+// The ceiling that bounds the problem, to be measured in the same seconds.
+PeakProbe probe_for(const Problem& problem, const Floor& floor, bool warm, int threads) {
+  if (floor.bound == Bound::kCompute) return f32_peak(threads);
+  const int64_t read = problem.read_bytes(), write = problem.write_bytes();
+  const int64_t bytes = warm ? read + write : std::max(read + write, dram_probe_bytes());
+  return write * 10 > read + write ? copy_probe(bytes, threads) : read_probe(bytes, threads);
+}
+
+// The floor with the one ceiling replaced by what was measured beside the run.
+Floor floor_beside(const Problem& problem, const Cost& cost, Ceilings ceilings, double ceiling, bool compute, bool warm, int threads) {
+  if (compute) {
+    ceilings.f32 = {ceiling, ceiling};
+  } else {
+    for (auto* rates : {&ceilings.read_gb_s, &ceilings.copy_gb_s, &ceilings.write_gb_s}) {
+      for (Rate& r : *rates) {
+        if (!warm) r = {ceiling, ceiling};  // rotated past the last cache: every byte comes from DRAM
+      }
+    }
+  }
+  Work work;
+  work.flops = std::max<int64_t>(0, (cost.executed_flops >= 0 ? cost.executed_flops : cost.flops) - cost.special);
+  work.read_bytes = cost.read_bytes;
+  work.write_bytes = cost.write_bytes;
+  work.special[size_t(SpecialFunction::kExp)] = cost.special;
+  if (!warm) work.level = MemoryLevel::kDram;
+  (void)problem;
+  return floor_of(work, ceilings, threads);
+}
+
+}  // namespace
+
+BenchResult bench(const Problem& given, const Ceilings& ceilings, const BenchOptions& options) {
+  const Problem problem = with_weights(given, options.seed);
+  BenchResult result;
+  result.cost = cost_of(problem);
+  const int threads = problem.threads;
+  const int64_t set_bytes = problem.read_bytes() + problem.write_bytes();
+  const int sets = options.warm ? 1 : std::max(1, rotation_count(set_bytes, ceilings.caches.l3));
+  result.floor = floor_beside(problem, result.cost, ceilings, ceilings.f32.at(threads, ceilings.cores), true, options.warm, threads);
+  PeakProbe probe = probe_for(problem, result.floor, options.warm, threads);
+
+  const Kernel* fastest = nullptr;
+  double fastest_us = 0;
+  for (const Candidate& first : choose_kernel(problem, ceilings).candidates) {
+    BenchRow row;
+    row.name = std::string(first.kernel->name);
+    row.reason = first.support.reason;
+    for (const auto& [layout, variant] : layouts_of(problem)) {
+      const Choice choice = choose_kernel(variant, ceilings, first.kernel->name);
+      const auto it = std::find_if(choice.candidates.begin(), choice.candidates.end(), [&](const Candidate& c) { return c.kernel == first.kernel; });
+      if (it == choice.candidates.end() || !it->support.ok) continue;
+      row.supported = true;
+      row.layout = layout;
+      row.reason.clear();
+      if (!options.forced.empty() && options.forced != row.name) {
+        row.reason = "not timed: another kernel was asked for";
+        break;
+      }
+      if (is_reference(*first.kernel) && double(result.cost.flops + result.cost.bytes()) * kReferenceNsPerFlop > kReferenceLimitNs) {
+        row.reason = "the reference: too slow to time at this size";
+        break;
+      }
+      PreparedKernel prepared(variant, *it, is_reference(*first.kernel) ? 1 : sets, options.seed);
+      TimingOptions timing;
+      timing.min_seconds = is_reference(*first.kernel) ? 0.05 : options.seconds;
+      timing.min_samples = is_reference(*first.kernel) ? 1 : 5;
+      timing.warmup_seconds = is_reference(*first.kernel) ? 0 : 0.05;
+      // Windows of the ceiling stand between the kernels, so that the machine's mood is the same for both.
+      row.samples = measure([&] { prepared.run(); }, timing);
+      for (int window = 0; window < 10; ++window) probe();
+      const double us = row.samples.median() / 1e3;
+      if (!is_reference(*first.kernel) && (!fastest || us < fastest_us)) {
+        fastest = first.kernel;
+        fastest_us = us;
+      }
+      break;
+    }
+    result.rows.push_back(std::move(row));
+  }
+  for (int window = 0; window < 10; ++window) probe();
+  result.ceiling = probe.best();
+  result.ceiling_way = probe.way();
+  result.floor = floor_beside(problem, result.cost, ceilings, result.ceiling, result.floor.bound == Bound::kCompute, options.warm, threads);
+  bool chosen = false;
+  // What the dispatcher would take: by its own estimate, in the layout the kernel is timed in.
+  for (const auto& [layout, variant] : layouts_of(problem)) {
+    const Choice choice = choose_kernel(variant, ceilings);
+    if (choice.chosen < 0 || is_reference(*choice.winner().kernel) || chosen) continue;
+    for (BenchRow& row : result.rows) if (row.name == choice.winner().kernel->name && row.timed()) row.chosen = chosen = true;
+  }
+  for (BenchRow& row : result.rows) {
+    if (!chosen && row.timed() && (row.name == options.forced || options.forced.empty())) row.chosen = chosen = true;
+    if (!row.timed()) continue;
+    const double ns = row.samples.median();
+    row.gop_s = double(result.cost.flops) / ns;
+    row.gb_s = double(result.cost.bytes()) / ns;
+    row.roof_share = result.floor.time_ns / ns;
+  }
+  return result;
+}
+
+}  // namespace ridgeline

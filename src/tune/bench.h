@@ -1,0 +1,43 @@
+// bench: every kernel that can run a problem, as a prepared step, beside the ceiling that bounds it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/kernel.h"
+#include "machine/roofline.h"
+#include "tune/timing.h"
+
+namespace ridgeline {
+
+struct BenchRow {
+  std::string name;
+  bool rival = false;
+  bool supported = false;
+  std::string reason;      // why not supported, or not timed
+  std::string layout;      // "channels last" where the kernel took that
+  Samples samples;
+  double gop_s = 0, gb_s = 0, roof_share = 0;
+  bool chosen = false;
+  bool timed() const { return samples.count() > 0; }
+};
+
+struct BenchResult {
+  Cost cost;
+  Floor floor;             // by the ceiling measured beside it
+  double ceiling = 0;      // Gop/s or GB/s, whichever bounds
+  std::string ceiling_way;
+  std::vector<BenchRow> rows;
+};
+
+struct BenchOptions {
+  bool warm = false;
+  double seconds = 1;      // a kernel
+  std::string forced;      // time this kernel alone
+  uint64_t seed = 1;
+};
+
+/// Weights are packed before; inputs are normal random numbers; buffers rotate past the last cache unless warm.
+BenchResult bench(const Problem& problem, const Ceilings& ceilings, const BenchOptions& options);
+
+}  // namespace ridgeline
