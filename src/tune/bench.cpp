@@ -152,7 +152,7 @@ BenchResult bench(const Problem& given, const Ceilings& ceilings, const BenchOpt
     row.name = std::string(first.kernel->name);
     row.reason = first.support.reason;
     for (const auto& [layout, variant] : layouts_of(problem)) {
-      const Choice choice = choose_kernel(variant, ceilings, first.kernel->name);
+      const Choice choice = choose_kernel(variant, ceilings);
       const auto it = std::find_if(choice.candidates.begin(), choice.candidates.end(), [&](const Candidate& c) { return c.kernel == first.kernel; });
       if (it == choice.candidates.end() || !it->support.ok) continue;
       row.supported = true;
