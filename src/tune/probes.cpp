@@ -30,7 +30,8 @@ constexpr double kLeastSpanNs = 4e9;      // from the first window to the last; 
 constexpr double kMostSpanNs = 30e9;      // a machine that is never left alone gets no better
 constexpr double kComputeWindowNs = 8e6;  // long enough for the clock to settle under wide vectors
 constexpr double kCacheWindowNs = 3e6;
-constexpr double kDramWindowNs = 5e6;
+constexpr double kDramWindowNs =
+    2.5e6;  // less than a time slice: with 5 ms no window of two threads was undisturbed on a busy machine
 constexpr double kBesideWindowNs = 5e6;  // of a probe beside a benchmark
 
 // What may be allocated: the system's free memory, cut by the container's limit (cgroup v2, v1).

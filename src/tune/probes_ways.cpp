@@ -98,6 +98,7 @@ Memory touched_memory(int64_t bytes, int threads) {
 std::vector<Way> memory_ways(Traffic traffic, int64_t bytes, int threads, const Memory& memory) {
   const int64_t size = ring_bytes(traffic, bytes, threads);
   const bool shared = threads > 1 && bytes > threads * this_cpu().caches.l2;
+  const int64_t step_bytes = shared ? kStepBytes / 4 : kStepBytes;  // so that all threads end at nearly the same time
   const std::span<const MemoryWay> kernels = traffic == Traffic::kRead   ? read_ways()
                                              : traffic == Traffic::kCopy ? copy_ways()
                                                                          : write_ways();
@@ -108,11 +109,11 @@ std::vector<Way> memory_ways(Traffic traffic, int64_t bytes, int threads, const 
     const auto step = [=, run = kernel.run](int thread) {
       uint8_t* base = static_cast<uint8_t*>(memory.get());
       int64_t& cursor = (*cursors)[size_t(thread) * 16];
-      Ring ring{base + thread * (size + kGap), base + thread * (size + kGap), size, cursor, kStepBytes};
+      Ring ring{base + thread * (size + kGap), base + thread * (size + kGap), size, cursor, step_bytes};
       if (traffic == Traffic::kCopy) ring.target = base + (threads + thread) * (size + kGap) + kSkew;
       run(ring);
-      cursor = (cursor + kStepBytes) & (size - 1);
-      return double(kStepBytes) * (traffic == Traffic::kCopy ? 2 : 1);
+      cursor = (cursor + step_bytes) & (size - 1);
+      return double(step_bytes) * (traffic == Traffic::kCopy ? 2 : 1);
     };
     ways.push_back({kernel.name, step, shared});
   }
