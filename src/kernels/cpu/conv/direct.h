@@ -32,6 +32,7 @@ struct DirectPlan {
   bool flat = false;  // a 1x1 convolution on contiguous pixels: shape has one image of one row; these were its extents
   int64_t flat_h = 1, flat_w = 1;
   int64_t panel_floats = 0, panels = 0, width = 0, max_tile = 0;
+  bool large_weights = false;  // they do not stay in the second-level cache
   bool copy = false;
   int64_t copy_pixel = 0, copy_columns = 0, copy_rows = 0, copy_column_step = 1, copy_row_step = 1;
   int64_t block_rows = 1, block_columns = 1, block_panels = 1;

@@ -9,6 +9,7 @@
 #include "kernels/cpu/conv/vector_inl.h"
 
 #include <array>
+#include <limits>
 #include <utility>
 
 HWY_BEFORE_NAMESPACE();
@@ -64,18 +65,18 @@ HWY_INLINE void Step(V (&sum)[T][N], const char* p, const char* q, int64_t s1, i
 }
 
 struct Finish {
-  V bias, low, high;
+  V low, high;
   int64_t columns;
 };
 
-template <int t, int kHalf>
+template <int t, int kHalf, bool kClamp>
 HWY_INLINE void Store(const DirectTile& g, V v, const Finish& f, int64_t column) {
   constexpr int64_t kStep = t < kHalf ? t : t - kHalf;
   float* y = (t < kHalf ? g.y : g.y_high) + kStep * g.y_step + column;
-  v = hn::Add(v, g.row_bias ? hn::Set(d, g.row_bias[t]) : f.bias);
   if (g.residual)
     v = hn::Add(v, LoadFirst((t < kHalf ? g.residual : g.residual_high) + kStep * g.residual_step + column, f.columns));
-  StoreFirst(Clamp(v, f.low, f.high), y, f.columns);
+  if constexpr (kClamp) v = Clamp(v, f.low, f.high);
+  StoreFirst(v, y, f.columns);
 }
 
 template <int n, int T, int N, int... t>
@@ -84,32 +85,48 @@ HWY_INLINE void StoreColumn(const DirectTile& g, V (&sum)[T][N], std::integer_se
   f.columns = g.cols - n * kLanes;
   if (f.columns <= 0) return;
   f.low = hn::Set(d, g.low), f.high = hn::Set(d, g.high);
-  f.bias = g.bias ? LoadFirst(g.bias + n * kLanes, f.columns) : hn::Zero(d);
-  (Store<t, (T + 1) / 2>(g, sum[t][n], f, n * kLanes), ...);
+  const float infinity = std::numeric_limits<float>::infinity();
+  if (g.low == -infinity && g.high == infinity)
+    (Store<t, (T + 1) / 2, false>(g, sum[t][n], f, n * kLanes), ...);
+  else
+    (Store<t, (T + 1) / 2, true>(g, sum[t][n], f, n * kLanes), ...);
 }
 
-template <int T, int N, int... t>
-HWY_INLINE void Clear(V (&sum)[T][N], std::integer_sequence<int, t...>) {
-  ((sum[t][0] = hn::Zero(d)), ...);
-  if constexpr (N == 2) ((sum[t][1] = hn::Zero(d)), ...);
+/// The sums start at the bias.
+template <int n, int T, int N, int... t>
+HWY_INLINE void Start(const DirectTile& g, V (&sum)[T][N], std::integer_sequence<int, t...>) {
+  if (g.row_bias) {
+    ((sum[t][n] = hn::Set(d, g.row_bias[t])), ...);
+  } else {
+    const int64_t left = g.cols - n * kLanes;
+    const V bias = g.bias && left > 0 ? LoadFirst(g.bias + n * kLanes, left) : hn::Zero(d);
+    ((sum[t][n] = bias), ...);
+  }
 }
 
 template <int T, int N>
 void Micro(const DirectTile& g) {
   constexpr auto kPixels = std::make_integer_sequence<int, T>{};
   V sum[T][N];
-  Clear(sum, kPixels);
+  Start<0>(g, sum, kPixels);
+  if constexpr (N == 2) Start<1>(g, sum, kPixels);
   int64_t s1 = g.a_step * 4, s3 = s1 * 3, s5 = s1 * 5;
 #if HWY_COMPILER_GCC || HWY_COMPILER_CLANG
   asm("" : "+r"(s1), "+r"(s3), "+r"(s5));
 #endif
   const float* w = g.w;
+  const char* prefetch = g.prefetch;
+  const int64_t ahead = g.prefetch_step;
   for (int64_t i = 0; i < g.outer; ++i) {
     for (int64_t j = 0; j < g.inner; ++j) {
       const char* p = reinterpret_cast<const char*>(g.a + i * g.outer_step + j * g.inner_step);
       const char* q = reinterpret_cast<const char*>(g.a_high + i * g.outer_step + j * g.inner_step);
       int64_t r = g.run;
       for (; r >= 4; r -= 4) {
+        if (ahead) {
+          for (int u = 0; u < 4; ++u) __builtin_prefetch(prefetch + u * ahead, 0, 2);
+          prefetch += 4 * ahead;
+        }
         Step(sum, p, q, s1, s3, s5, w, kPixels);
         Step(sum, p + 4, q + 4, s1, s3, s5, w + N * kLanes, kPixels);
         Step(sum, p + 8, q + 8, s1, s3, s5, w + 2 * N * kLanes, kPixels);

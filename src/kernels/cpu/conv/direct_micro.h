@@ -25,6 +25,9 @@ struct DirectTile {
   int64_t residual_step;
   int64_t cols;  // <= vectors * lanes
   float low, high;
+  /// What the next tiles will read: fetched into the second-level cache along the way, prefetch_step bytes for each k.
+  const char* prefetch = nullptr;
+  int64_t prefetch_step = 0;
 };
 using DirectMicro = void (*)(const DirectTile&);
 
