@@ -110,7 +110,9 @@ double estimate(const Problem& problem, const Tile& tile, const Ceilings& ceilin
       moved / (ceilings.copy_gb_s[size_t(MemoryLevel::kL2)].at(problem.threads, ceilings.cores) * 0.7);
   const double weights =
       ceilings.stream_ns(int64_t(s.products * s.g.in_channels * s.g.out_channels * 4), 0, problem.threads);
-  return std::max(conv_estimate_ns(problem, ceilings, flops, 1.0), std::max(products, weights) + transforms);
+  // Weights from the third level hide behind the products in part only.
+  const double both = std::max(products, weights) + 0.4 * std::min(products, weights);
+  return std::max(conv_estimate_ns(problem, ceilings, flops, 1.0), both + transforms);
 }
 
 int64_t workspace(const Problem& problem, const Tile& tile) {
@@ -178,6 +180,8 @@ class Runner {
     g.a_step = s_.v_row, g.outer = g.inner = 1, g.outer_step = g.inner_step = 0, g.run = s_.g.in_channels;
     g.y_step = s_.m_row, g.residual = g.residual_high = nullptr, g.residual_step = 0;
     g.low = -std::numeric_limits<float>::infinity(), g.high = std::numeric_limits<float>::infinity();
+    // The next panel comes from the third level or memory: each part fetches its share ahead.
+    g.prefetch_step = (s_.panel_width * 4 + parts - 1) / parts;
     for (int64_t i = begin; i < end; ++i) {
       const int64_t product = i / s_.panels, first = i % s_.panels * s_.panel_width;
       g.cols = std::min(s_.panel_width, s_.g.out_channels - first);
@@ -188,6 +192,8 @@ class Runner {
       for (int64_t t = 0; t < parts; ++t) {
         const int64_t rows = base + (t < longer), half = (rows + 1) / 2;
         g.a = a, g.a_high = a + half * s_.v_row, g.y = y, g.y_high = y + half * s_.m_row;
+        g.prefetch =
+            reinterpret_cast<const char*>(g.w + s_.panel_width * s_.g.in_channels) + t * g.prefetch_step * g.run;
         table[rows](g);
         a += rows * s_.v_row, y += rows * s_.m_row;
       }
