@@ -99,8 +99,10 @@ std::string take_word(std::string& line, std::string_view key) {
   return value;
 }
 
-Case make_case(std::string line, uint64_t seed, int threads) {
-  Case c;
+// On the heap: the judge points into it.
+std::unique_ptr<Case> make_case(std::string line, uint64_t seed, int threads) {
+  auto made = std::make_unique<Case>();
+  Case& c = *made;
   if (const std::string given = take_word(line, "seed"); !given.empty())
     seed = std::strtoull(given.c_str(), nullptr, 10);
   c.kernel = take_word(line, "kernel");
@@ -130,7 +132,7 @@ Case make_case(std::string line, uint64_t seed, int threads) {
   const RefArray accumulators = epilogue ? exact.back() : RefArray{};
   if (epilogue) exact.pop_back();
   c.judge = std::make_unique<Judge>(c.problem, c.inputs, std::move(exact), epilogue ? &accumulators : nullptr);
-  return c;
+  return made;
 }
 
 std::string compare(const Case& c, const std::vector<Guarded>& outputs) {
@@ -275,7 +277,7 @@ std::vector<const OpSchema*> operators_of(const std::string& family) {
 void sweep(const CheckOptions& options, const std::string& isa, CheckResult& result) {
   const std::vector<const OpSchema*> operators = operators_of(options.family);
   auto run_line = [&](const std::string& line, uint64_t seed) {
-    std::optional<Case> c;
+    std::unique_ptr<Case> c;
     try {
       c = make_case(line, seed, options.threads);
     } catch (const Error&) {
@@ -290,7 +292,7 @@ void sweep(const CheckOptions& options, const std::string& isa, CheckResult& res
     family = op->family;
     uint64_t seed = options.seed;
     for (const std::string& line : lines_of_file(fmt::format("{}/{}.txt", options.case_directory, family)))
-      run_case(make_case(line, ++seed, options.threads), isa, result);
+      run_case(*make_case(line, ++seed, options.threads), isa, result);
   }
   for (size_t k = 0; k < operators.size(); ++k) {
     const OpSchema& op = *operators[k];
@@ -329,7 +331,7 @@ CheckResult check(const CheckOptions& options) {
 
 CheckResult check_line(std::string_view line, const CheckOptions& options) {
   CheckResult result;
-  run_case(make_case(std::string(line), options.seed, options.threads), options.isa, result);
+  run_case(*make_case(std::string(line), options.seed, options.threads), options.isa, result);
   return result;
 }
 

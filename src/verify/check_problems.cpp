@@ -80,7 +80,8 @@ void change_types(Problem& p, Random& random) {
   if (main != DType::kF32 && !is_integer(main)) return;
   const TypeSet allowed = p.op->inputs[0].types;
   DType to = random.pick(kFloatTypes);
-  if (is_integer(main) || random.chance(0.12)) {
+  const bool fused = p.op == &elementwise_op();  // its functions have no meaning on integers
+  if (!fused && (is_integer(main) || random.chance(0.12))) {
     constexpr DType kIntegerTypes[] = {DType::kI8,  DType::kI16, DType::kI32, DType::kI64, DType::kU8,
                                        DType::kU16, DType::kU32, DType::kU64, DType::kBool};
     to = random.pick(kIntegerTypes);
