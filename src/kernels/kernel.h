@@ -72,7 +72,9 @@ struct Kernel {
   void (*run)(const KernelCall&, const Buffers&, const ThreadPool&) = nullptr;
   /// May output 0 share the buffer of this input (same bytes, each element read before it is written)? Null: never.
   bool (*in_place)(const Problem&, int input) = nullptr;
-  /// Must the constant's content be at hand as it was (kernel reads it in `prepare`)? Those are small: axes, pads, scales.
+  /// FLOPs that the kernel's algorithm executes, where they are fewer than the direct algorithm's (Winograd); null: the same.
+  /// Floors use the fewest among the kernels that can run the problem.
+  int64_t (*executed_flops)(const Problem&, const Tile&) = nullptr;
 };
 
 /// Explicit lists, best first (src/kernels/registry.cpp); the reference of every schema stands last.
@@ -95,6 +97,9 @@ struct Choice {
 };
 /// The dispatcher. `forced`: a kernel's name that must be taken (bench, tests); empty: best.
 Choice choose_kernel(const Problem& problem, const Ceilings& ceilings, std::string_view forced = {});
+
+/// cost_of, with executed_flops from the candidates.
+Cost cost_with(const Problem& problem, const Choice& choice);
 
 /// Packs constants, computes state: a call ready to run on buffers (used by bench, check and typed calls; plans do it piecewise).
 KernelCall bind_kernel(const Problem& problem, const Candidate& candidate);

@@ -159,4 +159,14 @@ Tensor packed_constant(const KernelCall& call, int input, const Tensor& source) 
   return packed;
 }
 
+Cost cost_with(const Problem& problem, const Choice& choice) {
+  Cost cost = cost_of(problem);
+  for (const Candidate& c : choice.candidates) {
+    if (!c.support.ok || !c.kernel->executed_flops) continue;
+    const int64_t flops = c.kernel->executed_flops(problem, c.tile);
+    if (cost.executed_flops < 0 || flops < cost.executed_flops) cost.executed_flops = flops;
+  }
+  return cost;
+}
+
 }  // namespace ridgeline

@@ -304,7 +304,7 @@ void Lowering::emit(Step step, const std::vector<Ref>& inputs, const std::vector
     step.workspace_slot = int(buffers_.size()) - 1;
   }
   for (Operand& operand : step.call.problem.inputs) if (operand.constant && operand.constant.bytes() > kSmallConstantBytes) operand.constant = {};
-  step.cost = cost_of(step.call.problem);
+  step.cost = cost_with(step.call.problem, step.choice);
   const Floor floor = step_floor(step.call.problem, step.cost, ceilings_, threads_);
   step.floor_ns = floor.time_ns;
   step.bound = std::string(name(floor.bound));

@@ -139,6 +139,10 @@ BenchResult bench(const Problem& given, const Ceilings& ceilings, const BenchOpt
   const Problem problem = with_weights(given, options.seed);
   BenchResult result;
   result.cost = cost_of(problem);
+  for (const auto& [layout, variant] : layouts_of(problem)) {
+    const Cost cost = cost_with(variant, choose_kernel(variant, ceilings));
+    if (cost.executed_flops >= 0) result.cost.executed_flops = cost.executed_flops;
+  }
   const int threads = problem.threads;
   const int64_t set_bytes = problem.read_bytes() + problem.write_bytes();
   const int sets = options.warm ? 1 : std::max(1, rotation_count(set_bytes, ceilings.caches.l3));

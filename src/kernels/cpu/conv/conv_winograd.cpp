@@ -115,6 +115,13 @@ double estimate(const Problem& problem, const Tile& tile, const Ceilings& ceilin
   return std::max(conv_estimate_ns(problem, ceilings, flops, 1.0), both + transforms);
 }
 
+// The products alone; the transforms are additions that a better schedule hides.
+int64_t executed_flops(const Problem& problem, const Tile& tile) {
+  const ConvGeometry g = conv_geometry(problem);
+  const int64_t tiles = g.images * ceil_div(g.out_h, tile.size[0]) * ceil_div(g.out_w, tile.size[1]);
+  return 2 * tiles * (tile.size[0] + 2) * (tile.size[1] + 2) * g.in_channels * g.out_channels;
+}
+
 int64_t workspace(const Problem& problem, const Tile& tile) {
   const auto state = make_state(problem, tile);
   return state->block_floats * 4 * (state->shared ? 1 : state->threads);
@@ -288,6 +295,7 @@ const Kernel kConvWinograd = {
     .prepare = prepare,
     .run = run,
     .in_place = in_place,
+    .executed_flops = executed_flops,
 };
 
 }  // namespace ridgeline::cpu
