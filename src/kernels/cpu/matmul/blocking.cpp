@@ -96,54 +96,75 @@ void split(Blocking& blocking, int threads) {
   blocking.threads = int(std::min<int64_t>(threads, std::max<int64_t>(blocking.tasks, 1)));
 }
 
-}  // namespace
-
-Blocking make_blocking(const Gemm& problem, int threads) {
-  Blocking blocking;
-  blocking.problem = problem;
+void choose_blocks(Blocking& blocking) {
   const Gemm& p = blocking.problem;
-  for (int axis = 0; axis < p.batch_axes; ++axis) blocking.batches *= p.batch[size_t(axis)].extent;
-  blocking.unit_rows = 1;
-  const bool image = problem.a.image && choose_image_source(blocking);
-  if (!image && (p.a.k_stride != 1 || (bad_stride(p.a.row_stride) && p.m > 4 && p.n > 4 * panel_width())))
-    blocking.a = SourceA::kPacked;
-  choose_source_b(blocking);
-  blocking.units = blocking.unit_rows > 0 ? p.m / blocking.unit_rows : 0;
-  split(blocking, threads);
+  const int64_t width = panel_width();
+  // Floats of A that stay in the second cache: a quarter of it. Half of it lost 2 to 4 points at 1024 and 2048 cubed.
+  const int64_t budget = l2_bytes() / 4 / int64_t(sizeof(float));
+  const bool tiles_read_image = blocking.a == SourceA::kImage || blocking.a == SourceA::kPaddedImage;
 
-  const int64_t width = panel_width(), budget = l2_bytes() / 2 / 4;  // floats of A that stay in the second cache
   // Long blocks of k, so that C is seldom read again: 1024 cubed reaches 92 % of the peak in one block of k, 89 in two,
   // 83 in four. But two panels of B are to fit the second cache, the one in use and the one being fetched, unless there
   // is one tile.
-  const bool whole_k = blocking.a == SourceA::kImage || blocking.a == SourceA::kPaddedImage || p.k <= 1536 ||
-                       (p.k <= 8192 && p.m <= micro_kernels().max_rows);
+  const bool whole_k = tiles_read_image || p.k <= 1536 || (p.k <= 8192 && p.m <= micro_kernels().max_rows);
   blocking.block_k = whole_k ? p.k : round_up(ceil_div(p.k, ceil_div(p.k, 1024)), 16);
-  const int64_t part_units = ceil_div(std::max<int64_t>(blocking.units, 1), blocking.parts_rows);
+
   int64_t unit_floats = blocking.block_k * blocking.unit_rows;
   if (blocking.a == SourceA::kImage) unit_floats = p.a.image->stride_h * p.a.image->row_stride;
   if (blocking.a == SourceA::kPaddedImage) unit_floats = p.a.image->stride_h * blocking.row_pitch;
+  const int64_t part_units = ceil_div(std::max<int64_t>(blocking.units, 1), blocking.parts_rows);
   const int64_t most = std::clamp<int64_t>(budget / std::max<int64_t>(unit_floats, 1), ceil_div(56, blocking.unit_rows),
                                            ceil_div(768, blocking.unit_rows));
   blocking.block_units = ceil_div(part_units, ceil_div(part_units, most));
 
   const int64_t part_panels = std::max<int64_t>(1, ceil_div(ceil_div(p.n, width), blocking.parts_cols));
   blocking.block_panels = part_panels;
-  if (blocking.b == SourceB::kPackedPerCall)
+  if (blocking.b == SourceB::kPackedPerCall) {
     blocking.block_panels =
         std::clamp<int64_t>(budget / std::max<int64_t>(blocking.block_k * width, 1), 1, part_panels);
+    // A would be copied for each block of panels: worse than what its stride costs.
+    if (blocking.block_panels < part_panels && blocking.a == SourceA::kPacked && p.a.k_stride == 1)
+      blocking.a = SourceA::kInPlace;
+  }
   if (p.epilogue.hook)  // a finished block of C is to stay in the second cache until the hook has seen it
     blocking.block_panels = std::min(blocking.block_panels, std::max<int64_t>(1, 256 / width));
+}
 
+void size_copies(Blocking& blocking) {
   if (blocking.a == SourceA::kPacked || blocking.a == SourceA::kGathered) {
     blocking.a_pitch = round_up(blocking.block_k, 16) + 16;
     blocking.a_floats = blocking.block_units * blocking.a_pitch;
   }
   if (blocking.a == SourceA::kPaddedImage)
-    blocking.a_floats = padded_rows(*p.a.image, blocking.block_units) * blocking.row_pitch;
-  if (blocking.b == SourceB::kPackedPerCall) blocking.b_floats = blocking.block_panels * width * blocking.block_k;
+    blocking.a_floats = padded_rows(*blocking.problem.a.image, blocking.block_units) * blocking.row_pitch;
+  if (blocking.b == SourceB::kPackedPerCall)
+    blocking.b_floats = blocking.block_panels * panel_width() * blocking.block_k;
   // 64-byte lines, and threads apart by an odd number of lines.
   if (blocking.a_floats) blocking.a_floats = round_up(blocking.a_floats, 16) + 16;
   if (blocking.b_floats) blocking.b_floats = round_up(blocking.b_floats, 16) + 32;
+}
+
+int64_t count_batches(const Gemm& problem) {
+  int64_t batches = 1;
+  for (int axis = 0; axis < problem.batch_axes; ++axis) batches *= problem.batch[size_t(axis)].extent;
+  return batches;
+}
+
+}  // namespace
+
+Blocking make_blocking(const Gemm& problem, int threads) {
+  Blocking blocking;
+  blocking.problem = problem;
+  blocking.batches = count_batches(problem);
+  const Gemm& p = blocking.problem;
+  const bool image = problem.a.image && choose_image_source(blocking);
+  if (!image && (p.a.k_stride != 1 || (bad_stride(p.a.row_stride) && p.m > 4 && p.n > 4 * panel_width())))
+    blocking.a = SourceA::kPacked;
+  choose_source_b(blocking);
+  blocking.units = blocking.unit_rows > 0 ? p.m / blocking.unit_rows : 0;
+  split(blocking, threads);
+  choose_blocks(blocking);
+  size_copies(blocking);
   return blocking;
 }
 
@@ -151,7 +172,7 @@ Blocking make_thin_blocking(const Gemm& problem, int threads) {
   Blocking blocking;
   blocking.problem = problem;
   blocking.thin = true;
-  for (int axis = 0; axis < problem.batch_axes; ++axis) blocking.batches *= problem.batch[size_t(axis)].extent;
+  blocking.batches = count_batches(problem);
   blocking.units = blocking.block_units = problem.m;
   blocking.block_k = problem.k;
   split(blocking, threads);
