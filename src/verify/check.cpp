@@ -34,11 +34,11 @@ class Guarded {
   /// Poison outside the elements: the canaries, and the gaps of the layout.
   bool spoiled() const {
     std::vector<uint8_t> element(static_cast<size_t>(size()), 0);
-    const int64_t width = bytes_of(dtype_, 1), first = kGuardBytes + skew_;
+    const int64_t bits = info(dtype_).bits, first = kGuardBytes + skew_;
     for (Index at(layout_.shape); at.more(); ++at) {
       int64_t offset = 0;
       for (size_t a = 0; a < layout_.shape.size(); ++a) offset += at[int(a)] * layout_.strides[a];
-      std::memset(element.data() + first + offset * width, 1, size_t(width));
+      std::memset(element.data() + first + offset * bits / 8, 1, size_t(bytes_of(dtype_, 1)));
     }
     for (int64_t k = 0; k < size(); ++k) {
       if (!element[size_t(k)] && begin()[k] != kPoison) return true;

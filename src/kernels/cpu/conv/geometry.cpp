@@ -92,6 +92,7 @@ Support supports_conv(const Problem& problem) {
   if (problem.input(1).layout.rank() != rank) return no("the weight's rank is not the input's");
   if (problem.input(1).elements() == 0) return no("empty weights");
   if (!problem.input(1).layout.is_row_major()) return no("the weights are not row-major");
+  if (problem.has(2) && !problem.input(2).layout.is_row_major()) return no("the bias is strided");
   return yes();
 }
 
