@@ -57,8 +57,8 @@ double estimate(const Problem& problem, const Tile&, const Ceilings& ceilings) {
   const double depth = double(g.taps() * g.group_in()), rows = double(g.group_out());
   const double padded = double((pixels + lanes - 1) / lanes * lanes) / double(pixels);
   const double chains = std::min(1.0, std::min(14.0, rows) * (pixels > lanes ? 2 : 1) / 8.0);
-  // Gathering a panel costs about as much as five rows of products with it.
-  const double efficiency = 0.85 * chains * depth / (depth + 12) * rows / (rows + 5);
+  // Gathering a panel costs about as much as eight rows of products with it.
+  const double efficiency = 0.80 * chains * depth / (depth + 12) * rows / (rows + 8);
   return conv_estimate_ns(problem, ceilings, g.flops() * padded, std::max(0.01, efficiency));
 }
 

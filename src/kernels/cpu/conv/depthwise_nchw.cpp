@@ -71,10 +71,13 @@ std::shared_ptr<const State> make_state(const Problem& problem) {
 }
 
 double estimate(const Problem& problem, const Tile&, const Ceilings& ceilings) {
-  const ConvGeometry g = conv_geometry(problem);
-  const int64_t lanes = depthwise_lanes();
-  const double padded = double(ceil_div(g.out_w, lanes) * lanes) / double(std::max<int64_t>(1, g.out_w));
-  return conv_estimate_ns(problem, ceilings, g.flops() * padded, 0.30, 2 * problem.input(0).bytes());
+  const auto state = make_state(problem);
+  const ConvGeometry& g = state->g;
+  const double padded = double(ceil_div(g.out_w, state->lanes) * state->lanes) / double(std::max<int64_t>(1, g.out_w));
+  // A row of the copy costs about 8 ns whatever its length: what small planes spend their time on.
+  const int64_t phases = state->phase_columns ? state->copy_row / state->phase_columns : 0;
+  const double rows = double(g.images * g.in_channels * state->strips * state->copy_rows * phases);
+  return conv_estimate_ns(problem, ceilings, g.flops() * padded, 0.30) + 8.0 * rows / problem.threads;
 }
 
 int64_t workspace(const Problem& problem, const Tile&) {

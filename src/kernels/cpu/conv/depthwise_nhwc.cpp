@@ -67,7 +67,7 @@ double estimate(const Problem& problem, const Tile&, const Ceilings& ceilings) {
   const ConvGeometry g = conv_geometry(problem);
   const int64_t lanes = depthwise_lanes();
   const double padded = double(ceil_div(g.in_channels, lanes) * lanes) / double(g.in_channels);
-  return conv_estimate_ns(problem, ceilings, g.flops() * padded, 0.35);
+  return conv_estimate_ns(problem, ceilings, g.flops() * padded, 0.26);
 }
 
 int64_t workspace(const Problem& problem, const Tile&) { return make_state(problem)->packed_bytes; }

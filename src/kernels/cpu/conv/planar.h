@@ -23,6 +23,9 @@ struct PlanarShape {
   ImageStrides residual;
   int64_t taps() const { return kernel_h * kernel_w; }
   int64_t depth() const { return taps() * channels; }
+  bool keeps_pixels() const {
+    return taps() == 1 && stride_h == 1 && stride_w == 1 && !pad_top && !pad_left && height == out_h && width == out_w;
+  }
   int64_t pixels() const { return out_h * out_w; }
 };
 
@@ -65,5 +68,11 @@ void planar_conv(const PlanarPlan& plan, const PlanarBuffers& buffers, const Thr
 /// Gathers X for output pixels [first, first + count) of one image: to[k * width + i], zero beyond `count`. `x` is the
 /// image's first plane of the group.
 void gather_panel(const PlanarShape& shape, const float* x, int64_t first, int64_t count, int64_t width, float* to);
+
+/// The same for a 1x1 convolution that keeps its pixels: all of a block's panels of full width (the last may be
+/// narrower, `last_width`), channel after channel: 2 KiB of a plane at a time instead of 128 bytes, which is what the
+/// page table and the fetching ahead want.
+void gather_pixels(const PlanarShape& shape, const float* x, int64_t first, int64_t count, int64_t width,
+                   int64_t last_width, int64_t panel_floats, float* to);
 
 }  // namespace ridgeline::cpu

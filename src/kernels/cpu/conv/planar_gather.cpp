@@ -108,6 +108,21 @@ void Gather(const PlanarShape& s, const float* x, int64_t first, int64_t count, 
   }
 }
 
+void GatherPixels(const PlanarShape& s, const float* x, int64_t first, int64_t count, int64_t width, int64_t last_width,
+                  int64_t panel_floats, float* to) {
+  const int64_t whole = count / width, rest = count % width;
+  for (int64_t c = 0; c < s.channels; ++c) {
+    const float* from = x + c * s.x.channel + first;
+    float* out = to + c * width;
+    for (int64_t p = 0; p < whole; ++p, from += width, out += panel_floats)
+      for (int64_t i = 0; i < width; i += kLanes) hn::StoreU(hn::LoadU(d, from + i), d, out + i);
+    if (rest == 0) continue;
+    out = to + whole * panel_floats + c * last_width;
+    for (int64_t i = 0; i < last_width; i += kLanes)
+      hn::StoreU(rest > i ? LoadFirst(from + i, rest - i) : hn::Zero(d), d, out + i);
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace
 }  // namespace ridgeline::cpu
@@ -117,9 +132,14 @@ HWY_AFTER_NAMESPACE();
 namespace ridgeline::cpu {
 namespace {
 HWY_EXPORT(Gather);
-}
+HWY_EXPORT(GatherPixels);
+}  // namespace
 void gather_panel(const PlanarShape& shape, const float* x, int64_t first, int64_t count, int64_t width, float* to) {
   HWY_DYNAMIC_DISPATCH(Gather)(shape, x, first, count, width, to);
+}
+void gather_pixels(const PlanarShape& shape, const float* x, int64_t first, int64_t count, int64_t width,
+                   int64_t last_width, int64_t panel_floats, float* to) {
+  HWY_DYNAMIC_DISPATCH(GatherPixels)(shape, x, first, count, width, last_width, panel_floats, to);
 }
 }  // namespace ridgeline::cpu
 #endif
