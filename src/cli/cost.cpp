@@ -4,23 +4,6 @@
 #include "session/problem_words.h"
 
 namespace ridgeline::cli {
-namespace {
-
-// Neutral figures order the bounds where nothing was measured; the text says so.
-Ceilings neutral() {
-  Ceilings c;
-  c.f32 = {100, 100};
-  c.bf16 = {200, 200};
-  c.u8s8 = {400, 400};
-  c.read_gb_s = {Rate{200, 200}, Rate{100, 100}, Rate{50, 50}, Rate{15, 15}};
-  c.copy_gb_s = c.write_gb_s = c.read_gb_s;
-  c.special_per_ns = {Rate{2, 2}, Rate{1, 1}, Rate{1, 1}, Rate{2, 2}, Rate{2, 2}};
-  c.caches = this_cpu().caches;
-  return c;
-}
-
-}  // namespace
-
 void add_cost(CLI::App& app, Common& common) {
   struct Arguments { std::string op; std::vector<std::string> keys; };
   auto arguments = std::make_shared<Arguments>();
@@ -28,7 +11,7 @@ void add_cost(CLI::App& app, Common& common) {
     const BenchProblem bench = parse_bench_problem(arguments->op, arguments->keys, common.threads ? common.threads : 1);
     const Cost cost = cost_of(bench.problem);
     const Ceilings* cached = cached_ceilings();
-    const Ceilings ceilings = cached ? *cached : neutral();
+    const Ceilings ceilings = cached ? *cached : unmeasured_ceilings();
     const Levers levers = levers_for(bench.problem, cost, ceilings, bench.problem.threads);
     const double intensity = cost.bytes() ? double(cost.flops) / double(cost.bytes()) : 0;
     // Of a contraction the two products dA = dC B' and dB = A' dC; each result and operand once more. Elementwise work: one derivative a value.

@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "ridgeline 0.1.0");
   cli::Common common;
   try {
+    cpu::limit_isa_from_environment();
     cli::add_optimize(app, common);
     cli::add_run(app, common);
     cli::add_inspect(app, common);

@@ -5,9 +5,9 @@
 
 namespace ridgeline {
 
-// A symbol, or floor(a / b), max(a, b), min(a, b) that does not simplify.
+// A symbol, or floor(a / b), max(a, b), min(a, b), broadcast(a, b) that does not simplify.
 struct DimAtom {
-  enum class Kind { kSymbol, kFloorDiv, kMax, kMin };
+  enum class Kind { kSymbol, kFloorDiv, kMax, kMin, kBroadcast };
   Kind kind;
   std::string key;  // canonical text
   Dim a, b;
@@ -90,6 +90,13 @@ Dim Dim::bind(const Bindings& bindings) const {
         case DimAtom::Kind::kFloorDiv: product = product * floor_div(atom->a.bind(bindings), atom->b.bind(bindings)); break;
         case DimAtom::Kind::kMax: product = product * max(atom->a.bind(bindings), atom->b.bind(bindings)); break;
         case DimAtom::Kind::kMin: product = product * min(atom->a.bind(bindings), atom->b.bind(bindings)); break;
+        case DimAtom::Kind::kBroadcast: {
+          Dim joined;
+          const Dim a = atom->a.bind(bindings), b = atom->b.bind(bindings);
+          if (!broadcast(a, b, joined)) fail(ErrorCode::kBadInput, "with these dimensions {} ({}) and {} ({}) would have to broadcast: they must be equal or one of them 1", atom->a.text(), a.text(), atom->b.text(), b.text());
+          product = product * joined;
+          break;
+        }
       }
     }
     sum = sum + product;
@@ -227,13 +234,19 @@ Dim product(const Shape& shape) {
   return p;
 }
 
+Dim broadcast_atom(const Dim& a, const Dim& b) {
+  return Dim::of_atom(std::make_shared<DimAtom>(DimAtom{DimAtom::Kind::kBroadcast, fmt::format("broadcast({},{})", a.text(), b.text()), a, b}));
+}
+
 bool broadcast(const Dim& a, const Dim& b, Dim& out) {
   if (a == b || b.is(1)) { out = a; return true; }
   if (a.is(1)) { out = b; return true; }
   if (a.known() && b.known()) return false;
   if (a.known()) { out = a; return true; }
   if (b.known()) { out = b; return true; }
-  out = max(a, b);
+  const bool swap = b.text() < a.text();
+  const Dim &x = swap ? b : a, &y = swap ? a : b;
+  out = broadcast_atom(x, y);
   return true;
 }
 

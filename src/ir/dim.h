@@ -42,6 +42,7 @@ class Dim {
   friend Dim floor_div(const Dim& a, const Dim& b);
   friend Dim max(const Dim& a, const Dim& b);
   friend Dim min(const Dim& a, const Dim& b);
+  friend Dim broadcast_atom(const Dim& a, const Dim& b);
 
  private:
   struct Term {
@@ -67,7 +68,8 @@ std::string text(const Shape& shape);
 Dim product(const Shape& shape);
 
 /// Numpy broadcasting of two extents: sets `out` and returns true unless both are known, different and neither is 1.
-/// An unknown one beside a known one other than 1 is taken to be equal to it; two different unknown ones give a maximum.
+/// An unknown one beside a known one other than 1 is taken to be equal to it; two different unknown ones give an expression
+/// that is checked when they are bound.
 bool broadcast(const Dim& a, const Dim& b, Dim& out);
 
 }  // namespace ridgeline

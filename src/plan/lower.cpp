@@ -189,7 +189,34 @@ Plan Lowering::build() {
   return std::move(plan_);
 }
 
+// With symbols bound, inference must still say what it said symbolically: a Reshape whose extents do not fit, or operands that
+// broadcast only for some extents, are found here and not in a kernel.
+void Lowering::check_bound(const Node& node) const {
+  if (node.op == &elementwise_op() || bindings_.empty()) return;
+  std::vector<ValueInfo> infos(size_t(node.op_inputs));
+  std::vector<const ValueInfo*> pointers(size_t(node.op_inputs), nullptr);
+  for (int i = 0; i < node.op_inputs; ++i) {
+    const ValueId v = node.input(i);
+    if (v == kNoValue) continue;
+    const Value& value = graph_.value(v);
+    infos[size_t(i)] = {value.dtype(), to_shape(shapes_[size_t(v)]), std::nullopt, known_[size_t(v)] ? known_[size_t(v)] : value.info.constant};
+    pointers[size_t(i)] = &infos[size_t(i)];
+  }
+  std::vector<ValueInfo> results;
+  try {
+    results = infer_node(*node.op, node.attributes, node.name, pointers, int(node.outputs.size()));
+  } catch (const NeedsValues&) {
+    return;  // content that only the optimizer knew
+  }
+  for (size_t o = 0; o < node.outputs.size(); ++o) {
+    if (node.outputs[o] == kNoValue || !results[o].shape || extents(*results[o].shape) == shapes_[size_t(node.outputs[o])]) continue;
+    fail(ErrorCode::kBadInput, "node '{}' ({}): with these dimensions its output would be {}, but {} was inferred; the inputs' shapes do not fit each other", node.name, node.op->name,
+         text(*results[o].shape), text(shapes_[size_t(node.outputs[o])]));
+  }
+}
+
 void Lowering::lower(const Node& node, int position) {
+  check_bound(node);
   Problem problem = problem_of(node);
   if (!lower_as_view(node, problem) && !lower_concat_in_place(node, problem)) lower_as_step(node, std::move(problem), position);
   for (ValueId v : node.inputs) {
@@ -355,17 +382,7 @@ void Lowering::finish_slots() {
 }
 
 Plan make_plan(Graph& graph, const PlanOptions& options, ConstantStore& store, bool consume) {
-  const Ceilings neutral = [] {
-    // No measurement at hand: round figures that only order the kernels (a plan made with them says so in its choices).
-    Ceilings c;
-    c.f32 = c.bf16 = c.u8s8 = {100, 100};
-    c.read_gb_s = {Rate{200, 200}, Rate{100, 100}, Rate{50, 50}, Rate{15, 15}};
-    c.copy_gb_s = c.write_gb_s = c.read_gb_s;
-    c.special_per_ns = {Rate{2, 2}, Rate{1, 1}, Rate{1, 1}, Rate{2, 2}, Rate{2, 2}};
-    c.launch_ns = {0, 1000};
-    c.caches = this_cpu().caches;
-    return c;
-  }();
+  const Ceilings neutral = unmeasured_ceilings();  // orders the kernels, no more
   return Lowering(graph, options, options.ceilings ? *options.ceilings : neutral, store, consume).build();
 }
 

@@ -38,6 +38,7 @@ class Lowering {
   Tensor known_constant(ValueId value);
   Operand operand_of(ValueId value);
   Problem problem_of(const Node& node);
+  void check_bound(const Node& node) const;
 
   void lower(const Node& node, int position);
   bool lower_as_view(const Node& node, const Problem& problem);

@@ -52,24 +52,26 @@ void settle_shapes(Model& model) {
   for (int round = 0; round < kMostRounds; ++round) {
     const std::vector<Graph::Unresolved> unresolved = graph.infer();
     if (unresolved.empty()) return;
-    std::set<ValueId> behind, seen;
-    for (const Graph::Unresolved& u : unresolved) inputs_behind(graph, u.depends_on, behind, seen);
     bool progress = false;
-    for (ValueId v : behind) {
-      const std::string name = graph.value(v).name;
-      const auto it = model.feeds.find(name);
-      if (it == model.feeds.end()) continue;
-      model.value_inputs.push_back(name);
-      graph.make_constant(v, it->second);
+    if (round == 0 && !graph.symbols().empty()) {
+      // What depends on symbols alone is settled by their extents.
+      graph.bind(model.bindings);
       progress = true;
+    } else {
+      std::set<ValueId> behind, seen;
+      for (const Graph::Unresolved& u : unresolved) inputs_behind(graph, u.depends_on, behind, seen);
+      for (ValueId v : behind) {
+        const std::string name = graph.value(v).name;
+        const auto it = model.feeds.find(name);
+        if (it == model.feeds.end()) continue;
+        model.value_inputs.push_back(name);
+        graph.make_constant(v, it->second);
+        progress = true;
+      }
     }
     if (!progress) {
-      // What is left depends on symbols: with the extents bound it may be a constant.
-      graph.bind(model.bindings);
-      if (round > 0 && graph.infer().size() == unresolved.size()) {
-        const std::string why = unresolved.front().reason;
-        fail(ErrorCode::kUnsupported, "{}{}", why.find("unsupported") == std::string::npos ? "unsupported: " : "", why);
-      }
+      const std::string why = unresolved.front().reason;
+      fail(ErrorCode::kUnsupported, "{}{}", why.find("unsupported") == std::string::npos ? "unsupported: " : "", why);
     }
     Decisions ignored;
     fold_constants(graph, ignored);

@@ -35,7 +35,6 @@ class File {
 
 // The wire format has no magic number, so what is not a model at all is told from a broken one by its first bytes.
 const char* other_format(std::string_view head) {
-  if (head.starts_with("GGUF")) return "this is a GGUF file";
   if (head.starts_with("\x89PNG")) return "this is a PNG image";
   if (head.starts_with("PK")) return "this is a ZIP archive; is the model inside of it?";
   if (head.starts_with("version https://git-lfs")) return "this is a Git LFS pointer; fetch the file itself";
@@ -43,6 +42,7 @@ const char* other_format(std::string_view head) {
 }
 
 onnx::ModelProto parse(CodedInputStream& stream, const std::string& name, std::string_view head) {
+  if (head.starts_with("GGUF")) fail(ErrorCode::kUnsupported, "{}: unsupported: this is a GGUF file, which a later release reads; convert it to ONNX", name);
   if (const char* what = other_format(head)) fail(ErrorCode::kBadModel, "{}: not an ONNX model: {}", name, what);
   stream.SetRecursionLimit(ModelLimits::kNesting);
   onnx::ModelProto model;

@@ -196,7 +196,8 @@ template <class M>
 HWY_INLINE VF truth(M mask) {
   return hn::IfThenElseZero(mask, splat(1.0f));
 }
-HWY_INLINE auto is_true(VF x) { return hn::Ne(x, hn::Zero(F32())); }
+// NaN is true: Highway's Ne is ordered on AVX-512, so equality is asked and turned round.
+HWY_INLINE auto is_true(VF x) { return hn::Not(hn::Eq(x, hn::Zero(F32()))); }
 
 float floor_mod(double a, double b) {
   const double r = std::fmod(a, b);
