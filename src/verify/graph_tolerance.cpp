@@ -2,52 +2,112 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 namespace ridgeline {
 namespace {
 
-// Terms that one output element sums.
-double terms(const Graph& graph, const Node& node, const Bindings& bindings) {
-  auto elements = [&](ValueId v) { return v == kNoValue || !graph.value(v).info.shape ? 1.0 : double(element_count(evaluate(graph.value(v).shape(), bindings))); };
-  const double outputs = std::max(1.0, elements(node.output()));
-  if (node.op->kind == OpKind::kReduction) {
-    // A normalization's result is as large as its input: rows of the last axis are what it sums.
-    const double inputs = elements(node.input(0));
-    if (inputs > outputs) return inputs / outputs;
-    const Shape& shape = graph.value(node.input(0)).shape();
-    return shape.empty() ? 1 : double(std::max<int64_t>(1, shape.back().evaluate(bindings)));
+/// exp turns an absolute error into a relative one: the error of its argument times the argument's magnitude. Scores
+/// and logits beyond 16 are rare (e^16 is 9 million: such a softmax is a maximum).
+constexpr double kLargestExponent = 16;
+/// Taking the mean off, dividing by the deviation: the largest element after it stands for about half the range before
+/// it.
+constexpr double kNormalizationGain = 2;
+
+bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+Extents extents_of(const Graph& graph, ValueId v, const Bindings& bindings) {
+  if (v == kNoValue || !graph.value(v).info.shape) return {};
+  Bindings all = bindings;
+  std::vector<std::string> symbols;
+  for (const Dim& d : graph.value(v).shape()) d.collect_symbols(symbols);
+  for (const std::string& s : symbols) all.emplace(s, 1);
+  return evaluate(graph.value(v).shape(), all);
+}
+
+/// Terms that are summed for one element of the result.
+double terms_of(const Graph& graph, const Node& node, const Bindings& bindings) {
+  const Extents x = extents_of(graph, node.input(0), bindings);
+  if (x.empty()) return 1;
+  if (node.op->kind == OpKind::kContraction) {
+    const Extents w = extents_of(graph, node.input(1), bindings);
+    if (node.is("Conv") && !w.empty() && w[0] > 0) return double(element_count(w)) / double(w[0]);
+    if (node.is("ConvTranspose") && w.size() > 1 && w[1] > 0) return double(element_count(w)) / double(w[1]);
+    const bool transposed = node.is("Gemm") && node.attributes.flag("transA");
+    return double(std::max<int64_t>(1, transposed ? x[0] : x.back()));
   }
-  if (node.op->kind != OpKind::kContraction) return 1;
-  // Weights [.., K, N] or [M, C, kernel...]: K terms an output.
-  const Shape& weights = graph.value(node.input(1)).shape();
-  if (node.is("Conv") || node.is("ConvTranspose")) return std::max(1.0, elements(node.input(1)) / double(std::max<int64_t>(1, weights[0].evaluate(bindings))));
-  return weights.size() < 2 ? elements(node.input(1)) : double(std::max<int64_t>(1, weights[weights.size() - 2].evaluate(bindings)));
+  const Extents y = extents_of(graph, node.output(0), bindings);
+  double terms = double(element_count(x)) / double(std::max<int64_t>(1, element_count(y)));
+  for (int64_t extent : x) terms = std::max(terms, double(extent));
+  return std::max(1.0, terms);
+}
+
+/// What the operator adds.
+double own_error(const Graph& graph, const Node& node, DType dtype, const Bindings& bindings) {
+  const Tolerance& t = node.op->tolerance;
+  if (!is_float(dtype)) return t.kind == Tolerance::Kind::kElementwise ? t.ulps / 127 : 0;  // steps of a quantized type
+  const double unit = info(dtype).epsilon / 2, accumulator = info(info(dtype).accumulator).epsilon / 2;
+  switch (t.kind) {
+    case Tolerance::Kind::kExact:
+      return 0;
+    case Tolerance::Kind::kElementwise:
+      return t.ulps * 2 * unit;
+    default:
+      return t.ulps * unit + 4 * std::sqrt(terms_of(graph, node, bindings)) * accumulator;
+  }
+}
+
+/// What becomes of the inputs' errors.
+double passed_on(const Graph& graph, const Node& node, const std::vector<double>& tolerance) {
+  double largest = 0, sum = 0;
+  for (ValueId v : node.inputs) {
+    if (v == kNoValue) continue;
+    largest = std::max(largest, tolerance[size_t(v)]);
+    sum += tolerance[size_t(v)];
+  }
+  const std::string_view op = node.op->name;
+  if (node.op->kind == OpKind::kContraction || is_one_of(op, {"Mul", "Div"}))
+    return sum;  // factors: relative errors add
+  if (is_one_of(op, {"Exp", "Softmax", "LogSoftmax", "ReduceLogSumExp", "Sinh", "Cosh"}))
+    return kLargestExponent * largest;
+  if (node.op->family == "normalize") return kNormalizationGain * sum;
+  if (op == "Pow") {
+    const Tensor* exponent = graph.constant(node.input(1));
+    return (exponent && exponent->elements() == 1 ? std::max(1.0, std::fabs(exponent->f64(0))) : 2) * largest;
+  }
+  return largest;
 }
 
 }  // namespace
 
-double graph_tolerance(const Graph& graph, const Bindings& bindings_given) {
-  Bindings bindings = bindings_given;
-  for (const std::string& s : graph.symbols()) bindings.emplace(s, 1);
-  std::vector<double> error(size_t(graph.value_count()), 0);
+std::vector<double> value_tolerances(const Graph& graph, const Bindings& bindings) {
+  std::vector<double> tolerance(size_t(graph.value_count()), 0);
   for (NodeId id : graph.order()) {
     const Node& node = graph.node(id);
-    double worst = 0;
-    for (ValueId v : node.inputs) if (v != kNoValue) worst = std::max(worst, error[size_t(v)]);
+    const double passed = passed_on(graph, node, tolerance);
     for (ValueId v : node.outputs) {
       if (v == kNoValue) continue;
       const DType dtype = graph.value(v).dtype();
-      double own = 0;
-      if (is_float(dtype) && node.op->tolerance.kind != Tolerance::Kind::kExact) {
-        const double n = graph.value(node.input(0)).info.shape ? terms(graph, node, bindings) : 1;
-        const bool sums = node.op->tolerance.kind != Tolerance::Kind::kElementwise;
-        own = (node.op->tolerance.ulps + (sums ? 4 * std::sqrt(n) : 0)) * info(dtype).epsilon / 2;
+      // Indices and the like are exact, or wrong: no error of a float makes them nearly right.
+      if (!is_float(dtype) && node.op->tolerance.kind != Tolerance::Kind::kElementwise) continue;
+      if (node.program) {  // a fused one: as many operators as it stands for
+        const double each = 8 * info(is_float(dtype) ? dtype : DType::kF32).epsilon / 2;
+        tolerance[size_t(v)] =
+            passed + own_error(graph, node, dtype, bindings) + each * double(node.program->code.size());
+        continue;
       }
-      error[size_t(v)] = worst + own;
+      tolerance[size_t(v)] = passed + own_error(graph, node, dtype, bindings);
     }
   }
+  return tolerance;
+}
+
+double graph_tolerance(const Graph& graph, const Bindings& bindings) {
+  const std::vector<double> tolerance = value_tolerances(graph, bindings);
   double largest = 0;
-  for (ValueId v : graph.outputs) largest = std::max(largest, error[size_t(v)]);
+  for (ValueId v : graph.outputs) largest = std::max(largest, tolerance[size_t(v)]);
   return largest;
 }
 

@@ -1,15 +1,19 @@
-// How far the outputs of a graph may be from the reference, derived from its operators.
+// How far a value of a graph may be from its reference: derived per operator and accumulated along the graph
+// (docs/numerics.md).
 #pragma once
+
+#include <vector>
 
 #include "ir/graph.h"
 
 namespace ridgeline {
 
-/// Largest |y - reference| over largest |reference| that rounding explains. Each operator contributes
-///   (ulps + 4 sqrt(n)) u,   u = half the epsilon of its type, n = terms of a sum (1 for elementwise work),
-/// since n rounding errors of random sign grow as sqrt(n) and blocked sums stay below it (Higham, Accuracy and Stability of
-/// Numerical Algorithms, 2nd ed., section 4.2); contributions add along the path with the largest sum, as if each layer passed
-/// its input's relative error on unchanged. Exact graphs (moves, integers) give 0.
-double graph_tolerance(const Graph& graph, const Bindings& bindings);
+/// Of every value, relative to its largest magnitude (as max_error measures): an operator passes its inputs' errors on,
+/// by what it does to them, and adds its own. Open symbols count as 1. 0 for constants, inputs and what is computed
+/// exactly.
+std::vector<double> value_tolerances(const Graph& graph, const Bindings& bindings = {});
+
+/// The largest over the graph's outputs.
+double graph_tolerance(const Graph& graph, const Bindings& bindings = {});
 
 }  // namespace ridgeline
