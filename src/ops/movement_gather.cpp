@@ -226,10 +226,13 @@ void reference_scatter_nd(Reference& r) {
 // y = scatter(x, u): with reduction none d(u) is read where u was written, d(x) is zero there; with add d(x) passes.
 // Where two updates without reduction meet, which one stays is undefined by the standard, and so is the gradient.
 void gradient_scatter(Gradient& g, std::string_view scatter, std::string_view gather, bool has_axis) {
+  const std::string reduction = g.string("reduction");
+  if (reduction != "none" && reduction != "add")
+    fail(ErrorCode::kUnsupported, "unsupported: the gradient of a scatter with reduction = {}", reduction);
   Attributes along;
   if (has_axis) along.set("axis", g.integer("axis"));
   g.input_gradient(2, g.op(gather, {g.gradient(), g.input(1)}, along));
-  if (g.string("reduction") == "add") return g.input_gradient(0, g.gradient());
+  if (reduction == "add") return g.input_gradient(0, g.gradient());
   g.input_gradient(0, g.op(scatter, {g.gradient(), g.input(1), zeros_like(g, g.input(2))}, along));
 }
 

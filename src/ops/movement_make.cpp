@@ -190,9 +190,11 @@ void reference_top_k(Reference& r) {
 }
 
 void gradient_top_k(Gradient& g) {
-  Attributes along;
+  Attributes along, same;
   along.set("axis", g.integer("axis"));
-  g.input_gradient(0, g.op("ScatterElements", {zeros_like(g, g.input(0)), g.output(1), g.gradient()}, along));
+  for (std::string_view name : {"axis", "largest", "sorted"}) same.set(name, g.integer(name));
+  V places = g.ops("TopK", {g.input(0), g.input(1)}, 2, same)[1];  // computed again: the node may not have wanted them
+  g.input_gradient(0, g.op("ScatterElements", {zeros_like(g, g.input(0)), places, g.gradient()}, along));
 }
 
 int64_t count_nonzero(const Tensor& x) {
