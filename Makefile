@@ -7,7 +7,7 @@ PREFIX ?= /usr/local
 export JOBS
 
 .DEFAULT_GOAL := build
-.PHONY: build demo test test-long lint lint-long install clean help
+.PHONY: build demo test test-long lint lint-long format install clean help
 
 build: ## build the release binary, build/release/ridgeline
 	@tools/packages.sh build
@@ -32,6 +32,10 @@ lint: ## format, clang-tidy (newest changes first, within a time budget), order 
 lint-long: ## the same, clang-tidy on every file
 	@tools/packages.sh build lint
 	@tools/lint.sh long
+
+format: ## let clang-format rewrite the sources
+	@tools/packages.sh lint
+	@git ls-files -co --exclude-standard -- '*.h' '*.cpp' | xargs clang-format-14 -i
 
 install: ## build all and install below PREFIX (default /usr/local; DESTDIR is honoured)
 	@tools/packages.sh build
