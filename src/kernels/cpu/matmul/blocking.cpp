@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "kernels/cpu/matmul/image.h"
 #include "kernels/cpu/matmul/micro.h"
 
 namespace ridgeline::cpu {
@@ -24,38 +23,6 @@ int64_t l2_bytes() {
 
 // Rows a multiple of 4 KiB apart share the sets of the first cache: 14 rows of a tile do not fit its 12 (or 8) ways.
 bool bad_stride(int64_t floats) { return floats != 0 && floats * 4 % 4096 == 0; }
-
-bool choose_image_source(Blocking& blocking) {
-  const Im2col& image = *blocking.problem.a.image;
-  if (is_plain_matrix(image)) {
-    blocking.problem.a.row_stride = image.pixel_stride;
-    blocking.problem.a.k_stride = 1;
-    blocking.problem.a.image = nullptr;
-    return false;
-  }
-  const int64_t tile_rows = micro_kernels().max_rows;
-  const int64_t tile =
-      ceil_div(image.out_w, ceil_div(image.out_w, tile_rows));  // a tile does not cross a row of the output
-  const bool poor_tiles = 8 * tile < 7 * tile_rows && blocking.problem.n >= 128;  // then a copy of every tap costs less
-  const bool pads = needs_padding(image);
-  const int64_t taps = image.kernel_h * image.kernel_w;
-  if (taps == 1 || poor_tiles || taps > kMaxSegments) {
-    blocking.a = SourceA::kGathered;
-    return true;
-  }
-  blocking.a = pads || bad_stride(image.stride_w * image.pixel_stride) ? SourceA::kPaddedImage : SourceA::kImage;
-  blocking.pixel_pitch = image.pixel_stride;
-  blocking.row_pitch = image.row_stride;
-  if (blocking.a == SourceA::kPaddedImage) {
-    blocking.pixel_pitch = bad_stride(image.stride_w * image.channels) ? image.channels + 16 : image.channels;
-    blocking.row_pitch = padded_width(image) * blocking.pixel_pitch;
-  }
-  const bool rows_merge = image.dilation_w == 1 && blocking.pixel_pitch == image.channels;
-  blocking.segments = rows_merge ? image.kernel_h : taps;
-  blocking.segment_length = rows_merge ? image.kernel_w * image.channels : image.channels;
-  blocking.unit_rows = image.out_w;
-  return true;
-}
 
 void choose_source_b(Blocking& blocking) {
   const Gemm& p = blocking.problem;
@@ -82,10 +49,9 @@ void split(Blocking& blocking, int threads) {
   double best = 0;
   for (int64_t rows = 1; rows <= parts; ++rows) {
     const int64_t cols = parts / rows;
-    if (rows > std::max<int64_t>(blocking.units, 1) || cols > std::max<int64_t>(panels, 1)) continue;
-    const double work = double(ceil_div(blocking.units, rows) * blocking.unit_rows) * double(ceil_div(panels, cols));
-    const double gather = p.a.image ? 2 : 1;
-    const double traffic = gather * double(p.m) * double(cols) + double(p.n) * double(rows);
+    if (rows > std::max<int64_t>(p.m, 1) || cols > std::max<int64_t>(panels, 1)) continue;
+    const double work = double(ceil_div(p.m, rows)) * double(ceil_div(panels, cols));
+    const double traffic = double(p.m) * double(cols) + double(p.n) * double(rows);
     const double cost = work * (1 + 1e-2 * traffic / (double(p.m) + double(p.n)));
     if (best != 0 && cost >= best) continue;
     best = cost;
@@ -101,21 +67,16 @@ void choose_blocks(Blocking& blocking) {
   const int64_t width = panel_width();
   // Floats of A that stay in the second cache: a quarter of it. Half of it lost 2 to 4 points at 1024 and 2048 cubed.
   const int64_t budget = l2_bytes() / 4 / int64_t(sizeof(float));
-  const bool tiles_read_image = blocking.a == SourceA::kImage || blocking.a == SourceA::kPaddedImage;
 
   // Long blocks of k, so that C is seldom read again: 1024 cubed reaches 92 % of the peak in one block of k, 89 in two,
   // 83 in four. But two panels of B are to fit the second cache, the one in use and the one being fetched, unless there
   // is one tile.
-  const bool whole_k = tiles_read_image || p.k <= 1536 || (p.k <= 8192 && p.m <= micro_kernels().max_rows);
+  const bool whole_k = p.k <= 1536 || (p.k <= 8192 && p.m <= micro_kernels().max_rows);
   blocking.block_k = whole_k ? p.k : round_up(ceil_div(p.k, ceil_div(p.k, 1024)), 16);
 
-  int64_t unit_floats = blocking.block_k * blocking.unit_rows;
-  if (blocking.a == SourceA::kImage) unit_floats = p.a.image->stride_h * p.a.image->row_stride;
-  if (blocking.a == SourceA::kPaddedImage) unit_floats = p.a.image->stride_h * blocking.row_pitch;
-  const int64_t part_units = ceil_div(std::max<int64_t>(blocking.units, 1), blocking.parts_rows);
-  const int64_t most = std::clamp<int64_t>(budget / std::max<int64_t>(unit_floats, 1), ceil_div(56, blocking.unit_rows),
-                                           ceil_div(768, blocking.unit_rows));
-  blocking.block_units = ceil_div(part_units, ceil_div(part_units, most));
+  const int64_t part_rows = ceil_div(std::max<int64_t>(p.m, 1), blocking.parts_rows);
+  const int64_t most = std::clamp<int64_t>(budget / std::max<int64_t>(blocking.block_k, 1), 56, 768);
+  blocking.block_rows = ceil_div(part_rows, ceil_div(part_rows, most));
 
   const int64_t part_panels = std::max<int64_t>(1, ceil_div(ceil_div(p.n, width), blocking.parts_cols));
   blocking.block_panels = part_panels;
@@ -131,12 +92,10 @@ void choose_blocks(Blocking& blocking) {
 }
 
 void size_copies(Blocking& blocking) {
-  if (blocking.a == SourceA::kPacked || blocking.a == SourceA::kGathered) {
+  if (blocking.a == SourceA::kPacked) {
     blocking.a_pitch = round_up(blocking.block_k, 16) + 16;
-    blocking.a_floats = blocking.block_units * blocking.a_pitch;
+    blocking.a_floats = blocking.block_rows * blocking.a_pitch;
   }
-  if (blocking.a == SourceA::kPaddedImage)
-    blocking.a_floats = padded_rows(*blocking.problem.a.image, blocking.block_units) * blocking.row_pitch;
   if (blocking.b == SourceB::kPackedPerCall)
     blocking.b_floats = blocking.block_panels * panel_width() * blocking.block_k;
   // 64-byte lines, and threads apart by an odd number of lines.
@@ -157,11 +116,9 @@ Blocking make_blocking(const Gemm& problem, int threads) {
   blocking.problem = problem;
   blocking.batches = count_batches(problem);
   const Gemm& p = blocking.problem;
-  const bool image = problem.a.image && choose_image_source(blocking);
-  if (!image && (p.a.k_stride != 1 || (bad_stride(p.a.row_stride) && p.m > 4 && p.n > 4 * panel_width())))
+  if (p.a.k_stride != 1 || (bad_stride(p.a.row_stride) && p.m > 4 && p.n > 4 * panel_width()))
     blocking.a = SourceA::kPacked;
   choose_source_b(blocking);
-  blocking.units = blocking.unit_rows > 0 ? p.m / blocking.unit_rows : 0;
   split(blocking, threads);
   choose_blocks(blocking);
   size_copies(blocking);
@@ -173,7 +130,7 @@ Blocking make_thin_blocking(const Gemm& problem, int threads) {
   blocking.problem = problem;
   blocking.thin = true;
   blocking.batches = count_batches(problem);
-  blocking.units = blocking.block_units = problem.m;
+  blocking.block_rows = problem.m;
   blocking.block_k = problem.k;
   split(blocking, threads);
   blocking.block_panels = std::max<int64_t>(1, ceil_div(problem.n, panel_width()));

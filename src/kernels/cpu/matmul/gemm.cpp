@@ -6,7 +6,6 @@
 #include <cassert>
 
 #include "kernels/cpu/matmul/blocking.h"
-#include "kernels/cpu/matmul/image.h"
 #include "kernels/cpu/matmul/micro.h"
 #include "kernels/cpu/matmul/pack.h"
 
@@ -21,12 +20,10 @@ struct Range {
 // Part `index` of `parts` nearly equal ones.
 Range part(int64_t count, int64_t parts, int64_t index) { return {count * index / parts, count * (index + 1) / parts}; }
 
-// A block of A as the tiles see it: groups of rows; no tile crosses a group's end. One group, but for images.
+// A block of A as the tiles see it.
 struct BlockA {
   const float* data;
-  int64_t row_stride, group_stride, group_rows;
-  const int64_t* offsets;
-  int64_t segments, length;
+  int64_t row_stride;
 };
 
 // A block of B: panel p at data + p * panel_stride.
@@ -34,8 +31,6 @@ struct BlockB {
   const float* data;
   int64_t row_stride, panel_stride;
 };
-
-constexpr int64_t kNoOffset = 0;
 
 // One thread's work.
 class Worker {
@@ -50,21 +45,18 @@ class Worker {
       a_copy_ = workspace + thread * blocking.thread_floats();
       b_copy_ = a_copy_ + blocking.a_floats;
     }
-    if (blocking.a == SourceA::kImage || blocking.a == SourceA::kPaddedImage) {
-      segment_offsets(*p_.a.image, blocking.segments, blocking.pixel_pitch, blocking.row_pitch, offsets_);
-    }
   }
 
   void run(int64_t task) {
     const int64_t cells = blocking_.parts_rows * blocking_.parts_cols, cell = task % cells;
     select_matrix(task / cells);
-    const Range units = part(blocking_.units, blocking_.parts_rows, cell / blocking_.parts_cols);
+    const Range rows = part(p_.m, blocking_.parts_rows, cell / blocking_.parts_cols);
     const int64_t all_panels = (p_.n + width_ - 1) / width_;
     const Range panels = part(all_panels, blocking_.parts_cols, cell % blocking_.parts_cols);
-    if (units.size() == 0 || panels.size() == 0) return;
-    if (blocking_.b == SourceB::kPackedPerCall) return run_packing_b(units, panels);
-    for (Range block{units.begin, 0}; block.begin < units.end; block.begin = block.end) {
-      block.end = block_end(block.begin, units.end);
+    if (rows.size() == 0 || panels.size() == 0) return;
+    if (blocking_.b == SourceB::kPackedPerCall) return run_packing_b(rows, panels);
+    for (Range block{rows.begin, 0}; block.begin < rows.end; block.begin = block.end) {
+      block.end = std::min(rows.end, block.begin + blocking_.block_rows);
       for_k([&](Range k) {
         const BlockA a = block_a(block, k);
         const BlockB b = blocking_.b == SourceB::kPanels ? BlockB{b_ + k.begin * width_, width_, p_.k * width_}
@@ -77,7 +69,7 @@ class Worker {
 
  private:
   // B is packed block by block, each read by all rows: k blocks outside the rows.
-  void run_packing_b(Range units, Range panels) {
+  void run_packing_b(Range rows, Range panels) {
     for (Range some{panels.begin, 0}; some.begin < panels.end; some.begin = some.end) {
       some.end = std::min(panels.end, some.begin + blocking_.block_panels);
       for_k([&](Range k) {
@@ -88,8 +80,8 @@ class Worker {
                      std::min<int64_t>(width_, p_.n - col), b_copy_ + (panel - some.begin) * panel_floats, 1.0f);
         }
         const BlockB b{b_copy_ - some.begin * panel_floats, width_, panel_floats};
-        for (Range block{units.begin, 0}; block.begin < units.end; block.begin = block.end) {
-          block.end = block_end(block.begin, units.end);
+        for (Range block{rows.begin, 0}; block.begin < rows.end; block.begin = block.end) {
+          block.end = std::min(rows.end, block.begin + blocking_.block_rows);
           run_tiles(block_a(block, k), b, block, k, some);
         }
       });
@@ -106,16 +98,11 @@ class Worker {
     } while (k < p_.k);
   }
 
-  int64_t block_end(int64_t begin, int64_t end) const {
-    end = std::min(end, begin + blocking_.block_units);
-    if (blocking_.a != SourceA::kImage && blocking_.a != SourceA::kPaddedImage) return end;
-    return std::min(end, (begin / p_.a.image->out_h + 1) * p_.a.image->out_h);  // stays in one image
-  }
-
   void select_matrix(int64_t batch) {
     batch_ = batch;
-    a_ = p_.a.data;
-    b_ = p_.b.packed ? p_.b.packed : p_.b.data;
+    static constexpr float kNothing = 0;  // operands without elements (k = 0) may have no address
+    a_ = p_.k == 0 ? &kNothing : p_.a.data;
+    b_ = p_.k == 0 ? &kNothing : p_.b.packed ? p_.b.packed : p_.b.data;
     c_ = p_.c;
     bias_ = p_.epilogue.bias;
     residual_ = p_.epilogue.residual;
@@ -131,50 +118,21 @@ class Worker {
     }
   }
 
-  BlockA block_a(Range units, Range k) {
+  BlockA block_a(Range rows, Range k) {
     const MatrixA& a = p_.a;
-    const int64_t pitch = blocking_.a_pitch;
-    switch (blocking_.a) {
-      case SourceA::kInPlace:
-        return {a_ + units.begin * a.row_stride + k.begin, a.row_stride, 0, units.size(), &kNoOffset, 1, k.size()};
-      case SourceA::kPacked:
-        pack_rows(a_ + units.begin * a.row_stride + k.begin * a.k_stride, a.row_stride, a.k_stride, units.size(),
-                  k.size(), a_copy_, pitch);
-        return {a_copy_, pitch, 0, units.size(), &kNoOffset, 1, k.size()};
-      case SourceA::kGathered:
-        gather_rows(*a.image, a_, units.begin, units.size(), k.begin, k.size(), a_copy_, pitch);
-        return {a_copy_, pitch, 0, units.size(), &kNoOffset, 1, k.size()};
-      case SourceA::kImage:
-      case SourceA::kPaddedImage:
-        break;
-    }
-    const Im2col& image = *a.image;
-    const float* image_data = a_ + units.begin / image.out_h * image.image_stride;
-    const int64_t y = units.begin % image.out_h;
-    const float* first = image_data + y * image.stride_h * image.row_stride;
-    if (blocking_.a == SourceA::kPaddedImage) {
-      copy_padded(image, image_data, y, units.size(), blocking_.pixel_pitch, a_copy_);
-      first = a_copy_;
-    }
-    return {first,
-            image.stride_w * blocking_.pixel_pitch,
-            image.stride_h * blocking_.row_pitch,
-            image.out_w,
-            offsets_,
-            blocking_.segments,
-            blocking_.segment_length};
+    const float* first = a_ + rows.begin * a.row_stride + k.begin * a.k_stride;
+    if (blocking_.a == SourceA::kInPlace) return {first, a.row_stride};
+    pack_rows(first, a.row_stride, a.k_stride, rows.size(), k.size(), a_copy_, blocking_.a_pitch);
+    return {a_copy_, blocking_.a_pitch};
   }
 
-  // The rows of `units`, the columns of `panels`, over one block of k.
-  void run_tiles(const BlockA& a, const BlockB& b, Range units, Range k, Range panels) {
+  // Some rows, the columns of some panels, over one block of k.
+  void run_tiles(const BlockA& a, const BlockB& b, Range rows, Range k, Range panels) {
     const bool first = k.begin == 0, last = k.end == p_.k;
-    const Range rows{units.begin * blocking_.unit_rows, units.end * blocking_.unit_rows};
     const GemmEpilogue& end = p_.epilogue;
     MicroTile tile{};
     tile.a_row = a.row_stride;
-    tile.offsets = a.offsets;
-    tile.segments = a.segments;
-    tile.length = a.length;
+    tile.length = k.size();
     tile.b_row = b.row_stride;
     tile.c_row = p_.ldc;
     tile.alpha = end.alpha;
@@ -186,35 +144,32 @@ class Worker {
     const float* add = first ? residual_ : c_;
     tile.add_row = first ? end.residual_stride : p_.ldc;
 
-    const int64_t groups = rows.size() / a.group_rows;
-    const int64_t tiles = (a.group_rows + kernels_.max_rows - 1) / kernels_.max_rows;
+    const int64_t tiles = (rows.size() + kernels_.max_rows - 1) / kernels_.max_rows;
     for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
       const int64_t col = panel * width_, cols = std::min<int64_t>(width_, p_.n - col);
-      const bool lone = groups * tiles == 1 && cols == width_;
+      const bool lone = tiles == 1 && cols == width_;
       const int vectors = cols > kernels_.lanes ? 2 : 1;
       const bool masked = cols != vectors * kernels_.lanes;
       tile.b = b.data + panel * b.panel_stride;
       tile.cols = int(cols);
       tile.bias = last && bias_ ? bias_ + col : nullptr;
       // The next panel comes closer while this one is used, a share with each tile.
-      const int64_t share = a.segments * a.length / (groups * tiles);
+      const int64_t share = k.size() / tiles;
       tile.ahead = tile.b + b.panel_stride;
-      tile.ahead_step = width_ / (groups * tiles);
+      tile.ahead_step = width_ / tiles;
       int64_t row = rows.begin;
-      for (int64_t group = 0; group < groups; ++group) {
-        tile.a = a.data + group * a.group_stride;
-        for (int64_t t = 0; t < tiles;
-             ++t) {  // nearly equal tiles: 128 rows are 10 of 12 or 13, not 9 of 14 and one of 2
-          const int64_t size = part(a.group_rows, tiles, t).size();
-          tile.c = c_ + row * p_.ldc + col;
-          tile.add = add ? add + row * tile.add_row + col : nullptr;
-          (blocking_.thin ? kernels_.thin[size][vectors][masked]
-           : lone         ? kernels_.lone[size]
-                          : kernels_.tile[size][vectors][masked])(tile);
-          tile.a += size * a.row_stride;
-          tile.ahead += share * width_;
-          row += size;
-        }
+      tile.a = a.data;
+      // Nearly equal tiles: 128 rows are 10 of 12 or 13, not 9 of 14 and one of 2.
+      for (int64_t t = 0; t < tiles; ++t) {
+        const int64_t size = part(rows.size(), tiles, t).size();
+        tile.c = c_ + row * p_.ldc + col;
+        tile.add = add ? add + row * tile.add_row + col : nullptr;
+        (blocking_.thin ? kernels_.thin[size][vectors][masked]
+         : lone         ? kernels_.lone[size]
+                        : kernels_.tile[size][vectors][masked])(tile);
+        tile.a += size * a.row_stride;
+        tile.ahead += share * width_;
+        row += size;
       }
     }
     if (!last || !end.hook) return;
@@ -233,7 +188,6 @@ class Worker {
   int64_t batch_ = 0;
   const float *a_ = nullptr, *b_ = nullptr, *bias_ = nullptr, *residual_ = nullptr;
   float* c_ = nullptr;
-  int64_t offsets_[kMaxSegments];
 };
 
 }  // namespace
@@ -270,7 +224,7 @@ void gemm(const Gemm& problem, void* workspace, const ThreadPool& pool) {
 }
 
 void matvec(const Gemm& problem, const ThreadPool& pool) {
-  assert(problem.m <= kMaxMatvecRows && problem.b.packed && problem.a.k_stride == 1 && !problem.a.image);
+  assert(problem.m <= kMaxMatvecRows && problem.b.packed && problem.a.k_stride == 1);
   run(make_thin_blocking(problem, pool.threads()), nullptr, pool);
 }
 

@@ -1,6 +1,5 @@
 // The contraction engine of the CPU, f32: C[m,n] = epilogue(sum over k of A[m,k] B[k,n]), with batches. It serves
-// matmul, convolution (A is gathered from an image) and attention. Nothing here allocates; the caller gives the
-// workspace.
+// matmul and attention. Nothing here allocates; the caller gives the workspace.
 //
 // Panels: B is packed as [ceil(n / w)][k][w] floats, w = panel_width() columns (two vectors of the active ISA), missing
 // columns zero. One panel is one sequential stream, which is also what a matrix-vector product wants.
@@ -29,23 +28,10 @@ inline void pack_b(const float* b, int64_t stride_k, int64_t stride_n, int64_t k
 
 // ---- the problem
 
-/// A convolution's input as the matrix A, channels last. Row m is output pixel m = (image * out_h + oy) * out_w + ox;
-/// column k is k = (ky * kernel_w + kx) * channels + c; taps outside the image are zero. Element (image, y, x, c) of
-/// the input lies at A.data[image * image_stride + y * row_stride + x * pixel_stride + c]. A group of a grouped
-/// convolution is a pointer to its first channel with pixel_stride > channels.
-struct Im2col {
-  int64_t height = 0, width = 0, channels = 0;
-  int64_t image_stride = 0, row_stride = 0, pixel_stride = 0;  // in floats
-  int64_t kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1;
-  int64_t pad_top = 0, pad_left = 0;  // what is below and right follows from out_h and out_w
-  int64_t out_h = 0, out_w = 0;
-};
-
-/// A: rows `row_stride` floats apart, elements of a row `k_stride` apart (1: used in place). Or an image.
+/// A: rows `row_stride` floats apart, elements of a row `k_stride` apart (1: used in place).
 struct MatrixA {
   const float* data = nullptr;
   int64_t row_stride = 0, k_stride = 1;
-  const Im2col* image = nullptr;  // if set, the strides above have no meaning
 };
 
 /// B: packed ahead, or strided and packed by each call (or used in place when that is cheaper).
@@ -100,7 +86,7 @@ int64_t gemm_workspace_bytes(const Gemm& problem, int threads);
 void gemm(const Gemm& problem, void* workspace, const ThreadPool& pool);
 
 /// y[m,n] for m of 1 to kMaxMatvecRows with packed B: walks each panel once, as one stream a thread. Wants no
-/// workspace; A's k_stride must be 1; no image.
+/// workspace; A's k_stride must be 1.
 inline constexpr int64_t kMaxMatvecRows = 4;
 void matvec(const Gemm& problem, const ThreadPool& pool);
 

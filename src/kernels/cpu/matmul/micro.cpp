@@ -113,34 +113,32 @@ void Tile(const MicroTile& tile) {
   const float* HWY_RESTRICT b = tile.b;
   const float* ahead = tile.ahead;
   const auto mask = hn::FirstN(d, size_t(kMasked ? tile.cols - (NB - 1) * N : 0));
-  for (int64_t s = 0; s < tile.segments; ++s) {
-    const float* HWY_RESTRICT a0 = tile.a + tile.offsets[s];
-    const float* HWY_RESTRICT a5 = a0 + 5 * a_row;
-    const float* HWY_RESTRICT a10 = a0 + 10 * a_row;
+  const float* HWY_RESTRICT a0 = tile.a;
+  const float* HWY_RESTRICT a5 = a0 + 5 * a_row;
+  const float* HWY_RESTRICT a10 = a0 + 10 * a_row;
 #pragma GCC unroll 4
-    for (int64_t t = 0; t < tile.length; ++t) {
-      V w[NB];
+  for (int64_t t = 0; t < tile.length; ++t) {
+    V w[NB];
 #pragma GCC unroll 4
-      for (int j = 0; j < NB; ++j) {
-        const float* p = b + j * N;
-        w[j] = kMasked && j == NB - 1 ? hn::MaskedLoad(mask, d, p) : hn::LoadU(d, p);
-        if (kLone) hwy::Prefetch(p + kAhead);
-      }
+    for (int j = 0; j < NB; ++j) {
+      const float* p = b + j * N;
+      w[j] = kMasked && j == NB - 1 ? hn::MaskedLoad(mask, d, p) : hn::LoadU(d, p);
+      if (kLone) hwy::Prefetch(p + kAhead);
+    }
 #pragma GCC unroll 16
-      for (int r = 0; r < MR; ++r) {
-        const float* p = r < 5 ? a0 + r * a_row : r < 10 ? a5 + (r - 5) * a_row : a10 + (r - 10) * a_row;
-        const V x = hn::Set(d, *p);
+    for (int r = 0; r < MR; ++r) {
+      const float* p = r < 5 ? a0 + r * a_row : r < 10 ? a5 + (r - 5) * a_row : a10 + (r - 10) * a_row;
+      const V x = hn::Set(d, *p);
 #pragma GCC unroll 4
-        for (int j = 0; j < NB; ++j) acc[r][j] = hn::MulAdd(x, w[j], acc[r][j]);
-      }
-      ++a0;
-      ++a5;
-      ++a10;
-      b += tile.b_row;
-      if (!kLone) {
-        __builtin_prefetch(ahead, 0, 2);
-        ahead += tile.ahead_step;
-      }
+      for (int j = 0; j < NB; ++j) acc[r][j] = hn::MulAdd(x, w[j], acc[r][j]);
+    }
+    ++a0;
+    ++a5;
+    ++a10;
+    b += tile.b_row;
+    if (!kLone) {
+      __builtin_prefetch(ahead, 0, 2);
+      ahead += tile.ahead_step;
     }
   }
   Finish<MR, NB, kMasked>(tile, acc);

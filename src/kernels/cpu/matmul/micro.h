@@ -5,14 +5,11 @@
 
 namespace ridgeline::cpu {
 
-/// One tile: C[r, j] = finish(sum over segments s and t < length of A[r * a_row + offsets[s] + t] * B[k, j]), k
-/// counting over all segments. A product has one segment; a convolution's tile has one for each row of its kernel, or
-/// each tap.
+/// One tile: C[r, j] = finish(sum over t < length of A[r * a_row + t] * B[t, j]).
 struct MicroTile {
   const float* a;
-  int64_t a_row;           // floats between rows of A
-  const int64_t* offsets;  // of the segments, in floats
-  int64_t segments, length;
+  int64_t a_row;   // floats between rows of A
+  int64_t length;  // of k
   const float* b;
   int64_t b_row;       // floats between rows (k) of B
   const float* ahead;  // brought into the second cache while the tile runs: `ahead_step` floats further at each k
