@@ -175,6 +175,10 @@ class Exporter {
     std::vector<std::pair<std::string, std::string>> copies;
     for (size_t o = 0; o < outputs.size(); ++o) {
       if (outputs[o].empty()) continue;
+      if (o >= body.outputs.size()) {
+        fail(ErrorCode::kUnsupported, "node '{}' ({}): its decomposition has no output {}: unsupported", node.name,
+             node.op->name, o);
+      }
       const ValueId result = body.outputs[o];
       const bool inner = body.value(result).producer != kNoNode && !names.count(result);
       if (inner) names[result] = outputs[o];
