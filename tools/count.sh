@@ -15,13 +15,25 @@ note() { # note OK(0|1..) NAME SECONDS DETAIL
   fi
 }
 
+# A sign of life every half minute: the log's last line. (The sleep may outlive its parent: it must not hold our output open.)
+watch_log() { # watch_log NAME LOG
+  while sleep 30 > /dev/null 2>&1; do
+    printf '  ..  %-34s         %s\n' "$1" "$(tail -1 "$2" | tr -d '\r' | cut -c1-100)"
+  done
+}
+
 step() { # step NAME COMMAND...: one thing that passes or fails
-  local name=$1 log status start=$SECONDS
+  local name=$1 log status watcher start=$SECONDS
   shift
   log="build/logs/${name//[ \/]/-}.log"
   mkdir -p build/logs
+  : > "$log"
+  watch_log "$name" "$log" &
+  watcher=$!
   "$@" > "$log" 2>&1 < /dev/null
   status=$?
+  kill $watcher 2> /dev/null
+  wait $watcher 2> /dev/null
   note $status "$name" $((SECONDS - start)) "$(tail -1 "$log" | cut -c1-100)"
   [ $status -eq 0 ] || tail -40 "$log"
   return $status

@@ -14,8 +14,13 @@ run_ctest() { # run_ctest PRESET [ctest options]
   report="$PWD/build/logs/ctest-$preset.xml"
   rm -f "$report"
   mkdir -p build/logs
+  : > "$log"
+  watch_log "tests ($preset)" "$log" &
+  local watcher=$!
   ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure --no-tests=error --timeout 300 --output-junit "$report" "$@" \
     > "$log" 2>&1 < /dev/null
+  kill $watcher 2> /dev/null
+  wait $watcher 2> /dev/null
   if [ ! -s "$report" ]; then
     note 1 "tests ($preset)" $((SECONDS - start)) "no report"
     tail -20 "$log"
