@@ -310,29 +310,34 @@ void sweep(const CheckOptions& options, const std::string& isa, CheckResult& res
   }
 }
 
-}  // namespace
-
-CheckResult check(const CheckOptions& options) {
+template <typename Run>
+CheckResult at_levels(const std::string& isa, Run run) {
   CheckResult result;
-  if (options.isa.empty()) {
-    sweep(options, "", result);
+  if (isa.empty()) {
+    run("", result);
     return result;
   }
-  const std::vector<std::string> levels = options.isa == "all" ? std::vector<std::string>{"scalar", "avx2", "avx512"}
-                                                               : std::vector<std::string>{options.isa};
+  const std::vector<std::string> levels =
+      isa == "all" ? std::vector<std::string>{"scalar", "avx2", "avx512"} : std::vector<std::string>{isa};
   for (const std::string& level : levels) {
     cpu::limit_isa(level);
-    if (options.isa == "all" && cpu::name(cpu::active_isa()) != level) continue;  // the machine lacks it
-    sweep(options, level, result);
+    if (isa == "all" && cpu::name(cpu::active_isa()) != level) continue;  // the machine lacks it
+    run(level, result);
   }
   cpu::limit_isa("native");
   return result;
 }
 
+}  // namespace
+
+CheckResult check(const CheckOptions& options) {
+  return at_levels(options.isa, [&](const std::string& level, CheckResult& result) { sweep(options, level, result); });
+}
+
 CheckResult check_line(std::string_view line, const CheckOptions& options) {
-  CheckResult result;
-  run_case(*make_case(std::string(line), options.seed, options.threads), options.isa, result);
-  return result;
+  return at_levels(options.isa, [&](const std::string& level, CheckResult& result) {
+    run_case(*make_case(std::string(line), options.seed, options.threads), level, result);
+  });
 }
 
 }  // namespace ridgeline

@@ -68,9 +68,9 @@ struct Budget {
   int64_t elements, flops;
 };
 Budget random_budget(Random& random) {
-  if (random.chance(0.004)) return {400'000, 6'000'000};
-  if (random.chance(0.06)) return {40'000, 400'000};
-  return {4'000, 40'000};
+  if (random.chance(0.004)) return {1'000'000, 30'000'000};
+  if (random.chance(0.06)) return {100'000, 2'000'000};
+  return {10'000, 200'000};
 }
 
 bool is_content(const Operand& operand) { return bool(operand.constant); }

@@ -111,7 +111,10 @@ std::string Judge::reject(int o, int64_t k, double got) const {
 }
 
 std::string Judge::reject(int o, int64_t k, int64_t got) const {
-  const int64_t want = exact_[size_t(o)].i[size_t(k)];
+  const DType dtype = problem_.output(o).dtype;
+  uint64_t bits = 0;
+  store_i64(dtype, &bits, 0, exact_[size_t(o)].i[size_t(k)]);  // wraps, as the output did
+  const int64_t want = load_i64(dtype, &bits, 0);
   if (got == want) return {};
   const double allowed = tolerance(o, k);
   if (std::fabs(double(got) - double(want)) <= allowed) return {};
