@@ -78,7 +78,7 @@ void drop_absent(Problem& p) {
 void fold_broadcast(const Operand& operand, Tensor& t) {
   const Layout& layout = operand.layout;
   for (size_t a = 0; a < layout.shape.size(); ++a) {
-    if (layout.strides[a] != 0 || layout.shape[a] <= 1) continue;
+    if (layout.strides[a] != 0 || layout.shape[a] <= 1 || info(t.dtype()).bits < 8) continue;
     const std::vector<int64_t> strides = row_major_strides(layout.shape);
     const int64_t width = bytes_of(t.dtype(), 1);
     for (Index at(layout.shape); at.more(); ++at) {

@@ -70,14 +70,14 @@ Tensor fill_integers(const Operand& operand, Mode mode, Random random, int64_t m
 
 // Indices into `extent` along one axis: distinct along that axis as long as there are enough, some counted from the
 // end.
-Tensor fill_indices(const Operand& operand, int64_t extent, int axis, Random random) {
+Tensor fill_indices(const Operand& operand, int64_t extent, int axis, Random random, bool from_end = true) {
   Tensor t(operand.dtype, operand.shape());
   const std::vector<int64_t> strides = row_major_strides(operand.shape());
   const int64_t start = random.below(extent);
   for (int64_t k = 0; k < t.elements() && extent > 0; ++k) {
     const int64_t along = operand.shape().empty() ? 0 : k / strides[size_t(axis)] % operand.shape()[size_t(axis)];
     const int64_t index = (start + along) % extent;
-    store_i64(t.dtype(), t.data(), k, random.chance(0.25) ? index - extent : index);
+    store_i64(t.dtype(), t.data(), k, from_end && random.chance(0.25) ? index - extent : index);
   }
   return t;
 }
@@ -111,6 +111,8 @@ Tensor fill_one(const Problem& problem, int i, Mode mode, Random random) {
     const int axis = positive_axis(problem.integer("axis"), int(data.size()));
     return fill_indices(operand, data[size_t(axis)], std::min(axis, std::max(0, operand.layout.rank() - 1)), random);
   }
+  if (op.family == "loss" && i == 1)
+    return fill_indices(operand, problem.input(0).shape()[1], 0, random, false);  // classes
   if (is_float(operand.dtype)) {
     if (name.ends_with("_scale")) {
       Operand small = operand;
@@ -144,8 +146,8 @@ std::vector<Tensor> fill_inputs(const Problem& problem, uint64_t seed) {
   if (mode == Mode::kSpecial && !any) mode = Mode::kMixed;
   const bool sums = problem.op->tolerance.kind == Tolerance::Kind::kReduction ||
                     problem.op->tolerance.kind == Tolerance::Kind::kContraction;
-  if (sums && problem.output().elements() < 16 && mode == Mode::kMixed) mode = Mode::kPositive;
   if (sums && mode == Mode::kWide) mode = Mode::kMixed;
+  if (sums && problem.output().elements() < 16 && mode == Mode::kMixed) mode = Mode::kPositive;
   std::vector<Tensor> inputs;
   for (size_t i = 0; i < problem.inputs.size(); ++i) {
     const Operand& operand = problem.inputs[i];

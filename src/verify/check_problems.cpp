@@ -186,7 +186,7 @@ void change_layouts(Problem& p, Random& random) {
     if (!operand.present() || is_content(operand)) continue;
     if (i > 0 && !p.op->is_elementwise() && random.chance(0.5))
       operand.is_constant = true;
-    else if (random.chance(0.2))
+    else if (info(operand.dtype).bits >= 8 && random.chance(0.2))  // two to a byte: no strides
       operand.layout = random_layout(operand.shape(), random, false);
   }
 }
@@ -248,7 +248,8 @@ std::string draw(const OpSchema& op, const std::string& sample, const Budget& bu
   if (!fits(p, budget)) return {};
   const bool contracts = op.kind == OpKind::kContraction || op.kind == OpKind::kReduction;
   if (contracts && is_float(p.output().dtype) && random.chance(0.3)) text += random_epilogue(p, random);
-  if (random.chance(0.15)) text += strides_text(random_layout(p.output().shape(), random, true));
+  if (info(p.output().dtype).bits >= 8 && random.chance(0.15))
+    text += strides_text(random_layout(p.output().shape(), random, true));
   parse_problem(op, text);
   return text;
 }
