@@ -99,6 +99,24 @@ TEST(Movement, Pad) {
          "data=f32[4,5] pads=i64{3,2,1,4} mode=reflect", "data=f32[5,6] pads=i64{-5,2,2,-3}"});
 }
 
+TEST(Movement, Gather) {
+  for (const char* keys :
+       {"data=f32[25,64] indices=i64[3,5]", "data=f16[2,21,7] indices=i32[4] axis=1", "data=i64[30] indices=i64[]"})
+    test::expect_close(test::run_kernel(kernel("cpu.gather"), *find_op("Gather"), keys, 2), keys, 0);
+}
+
+TEST(Movement, Resize) {
+  for (const char* keys :
+       {"X=f32[2,3,5,7] sizes=i64{2,3,10,14}", "X=f32[1,2,5,4] sizes=i64{7,9} axes=-2,-1 mode=linear",
+        "X=f32[2,9] sizes=i64{2,4} mode=linear coordinate_transformation_mode=align_corners",
+        "X=f32[1,20,5,7]~cl sizes=i64{1,20,10,14} out=~cl",
+        "X=f32[1,20,5,7]~cl sizes=i64{1,20,9,13} out=~cl mode=linear",
+        "X=f32[1,3,8,8] sizes=i64{1,3,4,4} coordinate_transformation_mode=asymmetric nearest_mode=floor",
+        "X=f32[1,2,3,4,5] sizes=i64{1,2,6,7,8} mode=linear coordinate_transformation_mode=pytorch_half_pixel",
+        "X=f32[1,2,6,6] sizes=i64{1,2,3,9} mode=linear"})
+    test::check(kernel("cpu.resize"), *find_op("Resize"), keys, 4, 1);
+}
+
 TEST(Movement, LargeCopiesAreStreamed) { check("cpu.transpose", "", {"data=f32[2100,2064]", "data=f32[2064,2112]"}); }
 
 }  // namespace

@@ -1,8 +1,11 @@
 // The attention kernels, best first.
-#include "kernels/kernel.h"
+#include "kernels/cpu/attention/attention_kernels.h"
 
 namespace ridgeline::cpu {
 
-std::span<const Kernel* const> attention_kernels() { return {}; }
+std::span<const Kernel* const> attention_kernels() {
+  static constexpr const Kernel* kList[] = {&kAttentionTilesKernel, &kAttentionRowsKernel};
+  return kList;
+}
 
 }  // namespace ridgeline::cpu

@@ -3,13 +3,14 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/elementwise/block_steps.cpp"
-#include <hwy/foreach_target.h>
 #include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
 #include <cmath>
 #include <cstring>
 
+#include "kernels/cpu/elementwise/block_io-inl.h"
 #include "kernels/cpu/elementwise/program_block.h"
 #include "kernels/cpu/elementwise/vector_math-inl.h"
 
@@ -21,150 +22,6 @@ namespace HWY_NAMESPACE {
 using Step = PreparedProgram::Step;
 using View = PreparedProgram::View;
 constexpr int kBlock = PreparedProgram::kBlock;
-
-// ---- loads and stores of other dtypes
-
-HWY_INLINE VF round_bf16_bits(VF x) {  // to nearest even; NaN keeps its sign and becomes quiet
-  const F32 d;
-  const hn::RebindToUnsigned<F32> du;
-  const auto bits = hn::BitCast(du, x);
-  const auto even = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
-  const auto rounded = hn::And(hn::Add(bits, hn::Add(even, hn::Set(du, 0x7fff))), hn::Set(du, 0xffff0000u));
-  const auto quiet = hn::Or(hn::And(bits, hn::Set(du, 0xffff0000u)), hn::Set(du, 0x00400000u));
-  return hn::IfThenElse(hn::IsNaN(x), hn::BitCast(d, quiet), hn::BitCast(d, rounded));
-}
-
-void load_f16(const uint16_t* from, int64_t stride, float* to, int n) {
-  int i = 0;
-#if HWY_TARGET != HWY_SCALAR
-  const F32 d;
-  const hn::Rebind<hwy::float16_t, F32> dh;
-  const int lanes = int(hn::Lanes(d));
-  if (stride == 1)
-    for (; i + lanes <= n; i += lanes)
-      hn::StoreU(hn::PromoteTo(d, hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(from + i))), d, to + i);
-#endif
-  for (; i < n; ++i) to[i] = f16_to_f32(from[i * stride]);
-}
-void store_f16(const float* from, uint16_t* to, int64_t stride, int n) {
-  int i = 0;
-#if HWY_TARGET != HWY_SCALAR
-  const F32 d;
-  const hn::Rebind<hwy::float16_t, F32> dh;
-  const int lanes = int(hn::Lanes(d));
-  if (stride == 1)
-    for (; i + lanes <= n; i += lanes)
-      hn::StoreU(hn::DemoteTo(dh, hn::LoadU(d, from + i)), dh, reinterpret_cast<hwy::float16_t*>(to + i));
-#endif
-  for (; i < n; ++i) to[i * stride] = f32_to_f16(from[i]);
-}
-
-template <typename T>
-void load_as(const void* from, int64_t stride, float* to, int n) {
-  const T* p = static_cast<const T*>(from);
-  if (stride == 1)
-    for (int i = 0; i < n; ++i) to[i] = float(p[i]);
-  else
-    for (int i = 0; i < n; ++i) to[i] = float(p[i * stride]);
-}
-
-HWY_INLINE float widen_bf16(uint16_t bits) {
-  const uint32_t wide = uint32_t(bits) << 16;
-  float y;
-  std::memcpy(&y, &wide, 4);
-  return y;
-}
-
-void load_block(DType dtype, const void* from, int64_t stride, float* to, int n) {
-  switch (dtype) {
-    case DType::kF32: {
-      const float* p = static_cast<const float*>(from);
-      if (stride == 1)
-        std::memcpy(to, p, size_t(n) * 4);
-      else
-        for (int i = 0; i < n; ++i) to[i] = p[i * stride];
-      return;
-    }
-    case DType::kBF16: {
-      const uint16_t* p = static_cast<const uint16_t*>(from);
-      if (stride == 1)
-        for (int i = 0; i < n; ++i) to[i] = widen_bf16(p[i]);
-      else
-        for (int i = 0; i < n; ++i) to[i] = widen_bf16(p[i * stride]);
-      return;
-    }
-    case DType::kF16:
-      return load_f16(static_cast<const uint16_t*>(from), stride, to, n);
-    case DType::kBool: {
-      const uint8_t* p = static_cast<const uint8_t*>(from);
-      for (int i = 0; i < n; ++i) to[i] = p[i * stride] ? 1.0f : 0.0f;
-      return;
-    }
-    case DType::kU8:
-      return load_as<uint8_t>(from, stride, to, n);
-    case DType::kI8:
-      return load_as<int8_t>(from, stride, to, n);
-    case DType::kU16:
-      return load_as<uint16_t>(from, stride, to, n);
-    case DType::kI16:
-      return load_as<int16_t>(from, stride, to, n);
-    case DType::kU32:
-      return load_as<uint32_t>(from, stride, to, n);
-    case DType::kI32:
-      return load_as<int32_t>(from, stride, to, n);
-    case DType::kU64:
-      return load_as<uint64_t>(from, stride, to, n);
-    case DType::kI64:
-      return load_as<int64_t>(from, stride, to, n);
-    default:
-      return;
-  }
-}
-
-void store_block(DType dtype, const float* from, void* to, int64_t stride, int n, bool stream) {
-  switch (dtype) {
-    case DType::kF32: {
-      float* p = static_cast<float*>(to);
-      if (stride == 1 && stream) {
-        const F32 d;
-        const int lanes = int(hn::Lanes(d));
-        int i = 0;
-        while (i < n && (reinterpret_cast<uintptr_t>(p + i) & 63)) p[i] = from[i], ++i;
-        for (; i + lanes <= n; i += lanes) hn::Stream(hn::LoadU(d, from + i), d, p + i);
-        for (; i < n; ++i) p[i] = from[i];
-      } else if (stride == 1) {
-        std::memcpy(p, from, size_t(n) * 4);
-      } else {
-        for (int i = 0; i < n; ++i) p[i * stride] = from[i];
-      }
-      return;
-    }
-    case DType::kBF16: {
-      uint16_t* p = static_cast<uint16_t*>(to);
-      const F32 d;
-      HWY_ALIGN float rounded[kBlock];
-      const int lanes = int(hn::Lanes(d));
-      int i = 0;
-      for (; i + lanes <= n; i += lanes) hn::Store(round_bf16_bits(hn::LoadU(d, from + i)), d, rounded + i);
-      for (; i < n; ++i) rounded[i] = hn::GetLane(round_bf16_bits(splat(from[i])));
-      for (i = 0; i < n; ++i) {
-        uint32_t bits;
-        std::memcpy(&bits, rounded + i, 4);
-        p[i * stride] = uint16_t(bits >> 16);
-      }
-      return;
-    }
-    case DType::kF16:
-      return store_f16(from, static_cast<uint16_t*>(to), stride, n);
-    case DType::kBool: {
-      uint8_t* p = static_cast<uint8_t*>(to);
-      for (int i = 0; i < n; ++i) p[i * stride] = from[i] != 0;
-      return;
-    }
-    default:
-      return;
-  }
-}
 
 // ---- steps
 
@@ -356,25 +213,6 @@ struct Slots {
 void fill(float* to, float value, int n) {
   const F32 d;
   for (int i = 0; i < n; i += int(hn::Lanes(d))) hn::Store(splat(value), d, to + i);
-}
-
-int element_bytes(DType t) {
-  switch (t) {
-    case DType::kF16:
-    case DType::kBF16:
-    case DType::kI16:
-    case DType::kU16:
-      return 2;
-    case DType::kI8:
-    case DType::kU8:
-    case DType::kBool:
-      return 1;
-    case DType::kI64:
-    case DType::kU64:
-      return 8;
-    default:
-      return 4;
-  }
 }
 
 /// Makes the operand at `from` readable as n whole vectors: in place if it is contiguous f32 and n fills its vectors.

@@ -58,23 +58,23 @@ LoopNest make_loop_nest(const Extents& shape, std::span<const Layout* const> ope
   return nest;
 }
 
-void LoopNest::run(const ThreadPool& pool, int64_t grain,
-                   const std::function<void(const int64_t*, int64_t, int64_t)>& body) const {
+void LoopNest::run_tiles(const ThreadPool& pool, int64_t grain, const TileBody& body, int64_t multiple) const {
   const int64_t total = elements();
   if (total == 0) return;
   const size_t operands = strides.size();
   const int64_t columns = cols();
   if (axes() == 1) {
     // One long row: ranges of whole cache lines (of one-byte elements too), and of whole blocks.
-    pool.run(columns, std::max<int64_t>(grain, 256) / 256 * 256, [&](int64_t begin, int64_t end, int) {
-      std::array<int64_t, kMostOperands> offsets;
-      for (size_t k = 0; k < operands; ++k) offsets[k] = begin * strides[k][0];
-      body(offsets.data(), 1, end - begin);
-    });
+    parallel(pool, columns, std::max<int64_t>(grain, multiple) / multiple * multiple,
+             [&](int64_t begin, int64_t end, int) {
+               std::array<int64_t, kMostOperands> offsets;
+               for (size_t k = 0; k < operands; ++k) offsets[k] = begin * strides[k][0];
+               body(offsets.data(), 1, end - begin);
+             });
     return;
   }
   const int64_t per_outer = rows(), all_rows = total / columns;
-  pool.run(all_rows, std::max<int64_t>(1, grain / columns), [&](int64_t begin, int64_t end, int) {
+  parallel(pool, all_rows, std::max<int64_t>(1, grain / columns), [&](int64_t begin, int64_t end, int) {
     while (begin < end) {
       int64_t outer = begin / per_outer;
       const int64_t row = begin % per_outer, count = std::min(per_outer - row, end - begin);

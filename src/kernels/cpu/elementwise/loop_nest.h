@@ -13,6 +13,12 @@
 
 namespace ridgeline::cpu {
 
+/// pool.run with a body by reference: a std::function of a lambda with more than two captures would allocate.
+template <typename Body>
+void parallel(const ThreadPool& pool, int64_t count, int64_t grain, const Body& body) {
+  pool.run(count, grain, std::cref(body));
+}
+
 /// `extents` outermost first; strides[k] are operand k's, in elements. At least one axis; empty() if an extent is 0.
 struct LoopNest {
   std::vector<int64_t> extents;
@@ -27,9 +33,16 @@ struct LoopNest {
   int64_t row_stride(int operand) const { return axes() > 1 ? strides[size_t(operand)][size_t(axes() - 2)] : 0; }
 
   /// Calls body(offsets, rows, cols): tiles of the last two axes that cover the nest, `offsets` being where each
-  /// operand's first element lies (in elements). Split over threads so that none gets less than `grain` elements.
-  void run(const ThreadPool& pool, int64_t grain,
-           const std::function<void(const int64_t* offsets, int64_t rows, int64_t cols)>& body) const;
+  /// operand's first element lies (in elements). Split over threads so that none gets less than `grain` elements; a
+  /// nest of one axis at multiples of `multiple`, which keeps threads off each other's cache lines.
+  template <typename Body>
+  void run(const ThreadPool& pool, int64_t grain, const Body& body, int64_t multiple = 256) const {
+    run_tiles(pool, grain, std::cref(body), multiple);
+  }
+
+ private:
+  using TileBody = std::function<void(const int64_t* offsets, int64_t rows, int64_t cols)>;
+  void run_tiles(const ThreadPool& pool, int64_t grain, const TileBody& body, int64_t multiple) const;
 };
 
 /// `operands` broadcast to `shape` (trailing axes aligned, extents of 1 repeat). The nest's order of axes follows the

@@ -4,10 +4,10 @@
 namespace ridgeline::cpu {
 
 std::span<const Kernel* const> movement_kernels() {
-  static constexpr const Kernel* kList[] = {&kCopyKernel,    &kIdentityKernel,     &kTransposeKernel,   &kReshapeKernel,
-                                            &kFlattenKernel, &kSqueezeKernel,      &kUnsqueezeKernel,   &kExpandKernel,
-                                            &kTileKernel,    &kSliceKernel,        &kConcatKernel,      &kSplitKernel,
-                                            &kPadKernel,     &kDepthToSpaceKernel, &kSpaceToDepthKernel};
+  static constexpr const Kernel* kList[] = {
+      &kCopyKernel,      &kIdentityKernel,     &kTransposeKernel,    &kReshapeKernel, &kFlattenKernel, &kSqueezeKernel,
+      &kUnsqueezeKernel, &kExpandKernel,       &kTileKernel,         &kSliceKernel,   &kConcatKernel,  &kSplitKernel,
+      &kPadKernel,       &kDepthToSpaceKernel, &kSpaceToDepthKernel, &kGatherKernel,  &kResizeKernel};
   return kList;
 }
 

@@ -1,8 +1,13 @@
-// The normalize kernels, best first.
-#include "kernels/kernel.h"
+// The kernels of softmax and the norms; one an operator so far.
+#include "kernels/cpu/normalize/norm_kernels.h"
 
 namespace ridgeline::cpu {
 
-std::span<const Kernel* const> normalize_kernels() { return {}; }
+std::span<const Kernel* const> normalize_kernels() {
+  static constexpr const Kernel* kList[] = {
+      &kSoftmaxKernel,      &kLogSoftmaxKernel, &kLayerNormKernel, &kRmsNormKernel,      &kSimplifiedLayerNormKernel,
+      &kAddLayerNormKernel, &kAddRmsNormKernel, &kBatchNormKernel, &kInstanceNormKernel, &kGroupNormKernel};
+  return kList;
+}
 
 }  // namespace ridgeline::cpu

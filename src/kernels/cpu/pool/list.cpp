@@ -1,8 +1,13 @@
-// The pool kernels, best first.
-#include "kernels/kernel.h"
+// The pooling kernels, best first.
+#include "kernels/cpu/pool/pool_kernels.h"
 
 namespace ridgeline::cpu {
 
-std::span<const Kernel* const> pool_kernels() { return {}; }
+std::span<const Kernel* const> pool_kernels() {
+  static constexpr const Kernel* kList[] = {&kMaxPoolLastKernel,       &kMaxPoolPlanesKernel,
+                                            &kAveragePoolLastKernel,   &kAveragePoolPlanesKernel,
+                                            &kGlobalAveragePoolKernel, &kGlobalMaxPoolKernel};
+  return kList;
+}
 
 }  // namespace ridgeline::cpu

@@ -1,8 +1,14 @@
-// The reduce kernels, best first.
-#include "kernels/kernel.h"
+// The kernels of reductions; one an operator so far.
+#include "kernels/cpu/reduce/reduce_kernels.h"
 
 namespace ridgeline::cpu {
 
-std::span<const Kernel* const> reduce_kernels() { return {}; }
+std::span<const Kernel* const> reduce_kernels() {
+  static constexpr const Kernel* kList[] = {&kReduceSumKernel, &kReduceMeanKernel,      &kReduceMaxKernel,
+                                            &kReduceMinKernel, &kReduceProdKernel,      &kReduceL1Kernel,
+                                            &kReduceL2Kernel,  &kReduceSumSquareKernel, &kReduceLogSumKernel,
+                                            &kArgMaxKernel,    &kArgMinKernel};
+  return kList;
+}
 
 }  // namespace ridgeline::cpu

@@ -1,0 +1,257 @@
+#include "kernels/cpu/normalize/row_steps.h"
+
+#include "kernels/cpu/simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/normalize/row_steps.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/cpu/elementwise/vector_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ridgeline::cpu {
+namespace {
+namespace HWY_NAMESPACE {
+
+/// body(index, lanes): whole vectors, four at a time first so that sums run in four chains; then what is left.
+template <class Body>
+HWY_INLINE void for_vectors(int64_t n, Body body) {
+  const int64_t lanes = int64_t(hn::Lanes(F32()));
+  int64_t i = 0;
+  for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    body(0, i);
+    body(1, i + lanes);
+    body(2, i + 2 * lanes);
+    body(3, i + 3 * lanes);
+  }
+  for (; i + lanes <= n; i += lanes) body(0, i);
+}
+HWY_INLINE int64_t whole(int64_t n) {
+  const int64_t lanes = int64_t(hn::Lanes(F32()));
+  return n / lanes * lanes;
+}
+
+/// Sum over i of f(i), f giving a vector; `tail(i, mask)` gives the last one with zeros where the mask is not.
+template <class F>
+HWY_INLINE float sum_of(int64_t n, F f) {
+  const F32 d;
+  VF s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    s0 = hn::Add(s0, f(i));
+    s1 = hn::Add(s1, f(i + lanes));
+    s2 = hn::Add(s2, f(i + 2 * lanes));
+    s3 = hn::Add(s3, f(i + 3 * lanes));
+  }
+  for (; i + lanes <= n; i += lanes) s0 = hn::Add(s0, f(i));
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
+}
+
+HWY_INLINE auto tail_mask(int64_t n) { return hn::FirstN(F32(), size_t(n - whole(n))); }
+
+float largest(const float* x, int64_t n) {
+  const F32 d;
+  const VF least = hn::Neg(hn::Inf(d));
+  VF m0 = least, m1 = least, m2 = least, m3 = least;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    m0 = hn::Max(m0, hn::LoadU(d, x + i));
+    m1 = hn::Max(m1, hn::LoadU(d, x + i + lanes));
+    m2 = hn::Max(m2, hn::LoadU(d, x + i + 2 * lanes));
+    m3 = hn::Max(m3, hn::LoadU(d, x + i + 3 * lanes));
+  }
+  for (; i + lanes <= n; i += lanes) m0 = hn::Max(m0, hn::LoadU(d, x + i));
+  if (i < n) {
+    const auto mask = tail_mask(n);
+    m1 = hn::Max(m1, hn::IfThenElse(mask, hn::MaskedLoad(mask, d, x + i), least));
+  }
+  return hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(m0, m1), hn::Max(m2, m3))));
+}
+
+// NaN anywhere makes the sum NaN, hence the row, whatever the maximum did with it.
+void softmax(const float* x, float* y, int64_t n, bool logarithm) {
+  const F32 d;
+  if (n == 0) return;
+  const VF top = splat(largest(x, n));
+  const int64_t end = whole(n);
+  const auto mask = tail_mask(n);
+  float sum = sum_of(n, [&](int64_t i) HWY_ATTR {
+    const VF e = exp_negative(hn::Sub(hn::LoadU(d, x + i), top));
+    if (!logarithm) hn::StoreU(e, d, y + i);
+    return e;
+  });
+  if (end < n) {
+    const VF e = hn::IfThenElseZero(mask, exp_negative(hn::Sub(hn::MaskedLoad(mask, d, x + end), top)));
+    if (!logarithm) hn::BlendedStore(e, mask, d, y + end);
+    sum += hn::GetLane(hn::SumOfLanes(d, e));
+  }
+  if (logarithm) {
+    const VF shift = splat(__builtin_logf(sum));
+    for_vectors(
+        n, [&](int, int64_t i) HWY_ATTR { hn::StoreU(hn::Sub(hn::Sub(hn::LoadU(d, x + i), top), shift), d, y + i); });
+    if (end < n) hn::BlendedStore(hn::Sub(hn::Sub(hn::MaskedLoad(mask, d, x + end), top), shift), mask, d, y + end);
+  } else {
+    const VF inverse = splat(1.0f / sum);
+    for_vectors(n, [&](int, int64_t i) HWY_ATTR { hn::StoreU(hn::Mul(hn::LoadU(d, y + i), inverse), d, y + i); });
+    if (end < n) hn::BlendedStore(hn::Mul(hn::MaskedLoad(mask, d, y + end), inverse), mask, d, y + end);
+  }
+}
+
+/// One vector of lanes (those of `mask`), three walks along the axis.
+template <class M>
+HWY_INLINE void softmax_vector(const float* x, int64_t x_step, float* y, int64_t y_step, int64_t extent, M mask,
+                               bool logarithm) {
+  const F32 d;
+  VF top = hn::MaskedLoad(mask, d, x);
+  for (int64_t k = 1; k < extent; ++k) top = hn::Max(top, hn::MaskedLoad(mask, d, x + k * x_step));
+  VF sum = hn::Zero(d);
+  for (int64_t k = 0; k < extent; ++k) {
+    const VF e = exp_negative(hn::Sub(hn::MaskedLoad(mask, d, x + k * x_step), top));
+    sum = hn::Add(sum, e);
+    if (!logarithm) hn::BlendedStore(e, mask, d, y + k * y_step);
+  }
+  const VF factor = logarithm ? log_f32(sum) : hn::Div(splat(1.0f), sum);
+  for (int64_t k = 0; k < extent; ++k) {
+    float* to = y + k * y_step;
+    const VF v = logarithm ? hn::Sub(hn::Sub(hn::MaskedLoad(mask, d, x + k * x_step), top), factor)
+                           : hn::Mul(hn::MaskedLoad(mask, d, to), factor);
+    hn::BlendedStore(v, mask, d, to);
+  }
+}
+
+void softmax_columns(const float* x, int64_t x_step, float* y, int64_t y_step, int64_t extent, int64_t lanes,
+                     bool logarithm) {
+  const F32 d;
+  if (extent == 0) return;
+  const int64_t width = int64_t(hn::Lanes(d));
+  for (int64_t j = 0; j < lanes; j += width) {
+    const int64_t count = lanes - j < width ? lanes - j : width;
+    softmax_vector(x + j, x_step, y + j, y_step, extent, hn::FirstN(d, size_t(count)), logarithm);
+  }
+}
+
+void norm(const NormRow& r) {
+  const F32 d;
+  const int64_t n = r.n, end = whole(n);
+  if (n == 0) return;
+  const auto mask = tail_mask(n);
+  const float* s = r.x;
+  float total = 0;
+  if (r.residual) {  // the sum is stored on the way, and read from L1 from here on
+    s = r.sum;
+    total = sum_of(n, [&](int64_t i) HWY_ATTR {
+      const VF v = hn::Add(hn::LoadU(d, r.x + i), hn::LoadU(d, r.residual + i));
+      hn::StoreU(v, d, r.sum + i);
+      return v;
+    });
+    if (end < n) {
+      const VF v = hn::Add(hn::MaskedLoad(mask, d, r.x + end), hn::MaskedLoad(mask, d, r.residual + end));
+      hn::BlendedStore(v, mask, d, r.sum + end);
+      total += hn::GetLane(hn::SumOfLanes(d, v));
+    }
+  } else if (r.centered) {
+    total = sum_of(n, [&](int64_t i) HWY_ATTR { return hn::LoadU(d, s + i); });
+    if (end < n) total += hn::GetLane(hn::SumOfLanes(d, hn::MaskedLoad(mask, d, s + end)));
+  }
+  const float mean = r.centered ? total / float(n) : 0.0f;
+  const VF m = splat(mean);
+  float squares = sum_of(n, [&](int64_t i) HWY_ATTR {
+    const VF v = hn::Sub(hn::LoadU(d, s + i), m);
+    return hn::Mul(v, v);
+  });
+  if (end < n) {
+    const VF v = hn::IfThenElseZero(mask, hn::Sub(hn::MaskedLoad(mask, d, s + end), m));
+    squares += hn::GetLane(hn::SumOfLanes(d, hn::Mul(v, v)));
+  }
+  const float inverse = 1.0f / __builtin_sqrtf(squares / float(n) + r.epsilon);
+  if (r.mean) *r.mean = mean;
+  if (r.inverse) *r.inverse = inverse;
+  const VF scale_one = splat(r.scale && r.scale_stride == 0 ? *r.scale : 1.0f);
+  const VF bias_one = splat(r.bias && r.bias_stride == 0 ? *r.bias : 0.0f);
+  const float* scale = r.scale && r.scale_stride ? r.scale : nullptr;
+  const float* bias = r.bias && r.bias_stride ? r.bias : nullptr;
+  const VF factor = splat(inverse);
+  auto finish = [&](VF v, VF a, VF b) HWY_ATTR { return hn::MulAdd(hn::Mul(hn::Sub(v, m), factor), a, b); };
+  if (scale && bias) {
+    for_vectors(n, [&](int, int64_t i) HWY_ATTR {
+      hn::StoreU(finish(hn::LoadU(d, s + i), hn::LoadU(d, scale + i), hn::LoadU(d, bias + i)), d, r.y + i);
+    });
+  } else {
+    for_vectors(n, [&](int, int64_t i) HWY_ATTR {
+      const VF a = scale ? hn::LoadU(d, scale + i) : scale_one, b = bias ? hn::LoadU(d, bias + i) : bias_one;
+      hn::StoreU(finish(hn::LoadU(d, s + i), a, b), d, r.y + i);
+    });
+  }
+  if (end == n) return;
+  const VF a = scale ? hn::MaskedLoad(mask, d, scale + end) : scale_one,
+           b = bias ? hn::MaskedLoad(mask, d, bias + end) : bias_one;
+  hn::BlendedStore(finish(hn::MaskedLoad(mask, d, s + end), a, b), mask, d, r.y + end);
+}
+
+/// Long blocks in pieces, so that a sum of a million numbers loses no more than one of a few thousand.
+template <class F>
+double pieces(int64_t n, F sum) {
+  constexpr int64_t kPiece = 4096;
+  double total = 0;
+  for (int64_t i = 0; i < n; i += kPiece) total += double(sum(i, n - i < kPiece ? n - i : kPiece));
+  return total;
+}
+
+void block_moments(const float* x, int64_t n, float* mean, float* variance) {
+  const F32 d;
+  const double total = pieces(n, [&](int64_t at, int64_t count) HWY_ATTR {
+    const float* p = x + at;
+    float s = sum_of(count, [&](int64_t i) HWY_ATTR { return hn::LoadU(d, p + i); });
+    const int64_t end = whole(count);
+    if (end < count) s += hn::GetLane(hn::SumOfLanes(d, hn::MaskedLoad(tail_mask(count), d, p + end)));
+    return s;
+  });
+  *mean = float(total / double(n));
+  const VF m = splat(*mean);
+  const double squares = pieces(n, [&](int64_t at, int64_t count) HWY_ATTR {
+    const float* p = x + at;
+    float s = sum_of(count, [&](int64_t i) HWY_ATTR {
+      const VF v = hn::Sub(hn::LoadU(d, p + i), m);
+      return hn::Mul(v, v);
+    });
+    const int64_t end = whole(count);
+    if (end < count) {
+      const auto mask = tail_mask(count);
+      const VF v = hn::IfThenElseZero(mask, hn::Sub(hn::MaskedLoad(mask, d, p + end), m));
+      s += hn::GetLane(hn::SumOfLanes(d, hn::Mul(v, v)));
+    }
+    return s;
+  });
+  *variance = float(squares / double(n));
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace
+}  // namespace ridgeline::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ridgeline::cpu {
+
+HWY_EXPORT(softmax);
+HWY_EXPORT(softmax_columns);
+HWY_EXPORT(norm);
+HWY_EXPORT(block_moments);
+
+void softmax_row(const float* x, float* y, int64_t n, bool logarithm) {
+  HWY_DYNAMIC_DISPATCH(softmax)(x, y, n, logarithm);
+}
+void softmax_lanes(const float* x, int64_t x_step, float* y, int64_t y_step, int64_t extent, int64_t lanes,
+                   bool logarithm) {
+  HWY_DYNAMIC_DISPATCH(softmax_columns)(x, x_step, y, y_step, extent, lanes, logarithm);
+}
+void norm_row(const NormRow& row) { HWY_DYNAMIC_DISPATCH(norm)(row); }
+void moments(const float* x, int64_t n, float* mean, float* variance) {
+  HWY_DYNAMIC_DISPATCH(block_moments)(x, n, mean, variance);
+}
+
+}  // namespace ridgeline::cpu
+#endif

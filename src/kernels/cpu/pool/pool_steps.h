@@ -1,0 +1,26 @@
+// The vector code of pools. f32.
+#pragma once
+
+#include <cstdint>
+
+namespace ridgeline::cpu {
+
+/// How the elements of a window become one.
+enum class PoolFold : int { kMax, kSum };
+
+/// Channels last: for each j < lanes: y[j] = fold over taps t of x[offsets[t] + j], times `factor` (sums only). NaN
+/// wins a maximum; no taps give -inf, or 0.
+void pool_lanes(const float* x, const int64_t* offsets, int64_t taps, float* y, int64_t lanes, PoolFold fold,
+                float factor);
+
+/// One row of outputs of one plane, stride in x and taps as the window has them: y[o] = fold over kernel_h row pointers
+/// rows[r] and kernel_w taps of rows[r][o * stride + t * dilation] for o in [0, count), all of them inside the row.
+void pool_row(const float* const* rows, int64_t row_count, int64_t taps, int64_t stride, int64_t dilation, float* y,
+              int64_t count, PoolFold fold);
+
+/// Fold of n contiguous numbers (sums in double over pieces).
+double pool_plane(const float* x, int64_t n, PoolFold fold);
+/// y[j] = fold over k < n of x[k * step + j], j < lanes: planes of channels last.
+void pool_columns(const float* x, int64_t step, int64_t n, float* y, int64_t lanes, PoolFold fold);
+
+}  // namespace ridgeline::cpu

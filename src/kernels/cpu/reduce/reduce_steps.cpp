@@ -1,0 +1,164 @@
+#include "kernels/cpu/reduce/reduce_steps.h"
+
+#include "kernels/cpu/simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/reduce/reduce_steps.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <cmath>
+
+#include "kernels/cpu/elementwise/vector_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ridgeline::cpu {
+namespace {
+namespace HWY_NAMESPACE {
+
+/// One fold as the vector loops want it: `each` maps an element, `two` joins; NaN stays in both.
+template <ReduceFold kFold>
+struct Fold {
+  static HWY_INLINE VF start() {
+    if (kFold == ReduceFold::kMax) return hn::Neg(hn::Inf(F32()));
+    if (kFold == ReduceFold::kMin) return hn::Inf(F32());
+    return kFold == ReduceFold::kProduct ? splat(1.0f) : hn::Zero(F32());
+  }
+  static HWY_INLINE VF each(VF x) {
+    if (kFold == ReduceFold::kSumAbsolute) return hn::Abs(x);
+    return kFold == ReduceFold::kSumSquare ? hn::Mul(x, x) : x;
+  }
+  static HWY_INLINE VF two(VF a, VF b) {
+    if (kFold == ReduceFold::kMax) return max_nan(a, b);
+    if (kFold == ReduceFold::kMin) return min_nan(a, b);
+    return kFold == ReduceFold::kProduct ? hn::Mul(a, b) : hn::Add(a, b);
+  }
+};
+
+template <ReduceFold kFold>
+float piece(const float* x, int64_t n) {
+  using F = Fold<kFold>;
+  const F32 d;
+  const int64_t width = int64_t(hn::Lanes(d));
+  VF a = F::start(), b = a, c = a, e = a;
+  int64_t i = 0;
+  for (; i + 4 * width <= n; i += 4 * width) {
+    a = F::two(a, F::each(hn::LoadU(d, x + i)));
+    b = F::two(b, F::each(hn::LoadU(d, x + i + width)));
+    c = F::two(c, F::each(hn::LoadU(d, x + i + 2 * width)));
+    e = F::two(e, F::each(hn::LoadU(d, x + i + 3 * width)));
+  }
+  for (; i < n; i += width) {
+    const auto mask = hn::FirstN(d, size_t(n - i < width ? n - i : width));
+    a = F::two(a, hn::IfThenElse(mask, F::each(hn::MaskedLoad(mask, d, x + i)), F::start()));
+  }
+  a = F::two(F::two(a, b), F::two(c, e));
+  HWY_ALIGN float lanes[HWY_MAX_BYTES / 4];
+  hn::Store(a, d, lanes);
+  VF total = splat(lanes[0]);
+  for (int64_t k = 1; k < width; ++k) total = F::two(total, splat(lanes[k]));
+  return hn::GetLane(total);
+}
+
+template <ReduceFold kFold>
+void lanes_of(const float* x, int64_t step, int64_t n, float* y, int64_t lanes) {
+  using F = Fold<kFold>;
+  const F32 d;
+  const int64_t width = int64_t(hn::Lanes(d));
+  // Rows in blocks: sums of 128 rows are kept apart and joined, so that the error grows with n / 128. 4,096 lanes of
+  // them stay in L1, and x is one stream.
+  constexpr int64_t kRows = 128, kLanes = 4096;
+  HWY_ALIGN float block[kLanes];
+  for (int64_t j0 = 0; j0 < lanes; j0 += kLanes) {
+    const int64_t count = lanes - j0 < kLanes ? lanes - j0 : kLanes, end = count / width * width;
+    const auto mask = hn::FirstN(d, size_t(count - end));
+    for (int64_t k0 = 0; k0 < n; k0 += kRows) {
+      const int64_t k1 = k0 + kRows < n ? k0 + kRows : n;
+      for (int64_t j = 0; j < count; j += width) hn::Store(F::start(), d, block + j);
+      for (int64_t k = k0; k < k1; ++k) {
+        const float* p = x + k * step + j0;
+        for (int64_t j = 0; j < end; j += width)
+          hn::Store(F::two(hn::Load(d, block + j), F::each(hn::LoadU(d, p + j))), d, block + j);
+        if (end < count)
+          hn::Store(F::two(hn::Load(d, block + end), F::each(hn::MaskedLoad(mask, d, p + end))), d, block + end);
+      }
+      for (int64_t j = 0; j < end; j += width)
+        hn::StoreU(F::two(hn::LoadU(d, y + j0 + j), hn::Load(d, block + j)), d, y + j0 + j);
+      if (end < count)
+        hn::BlendedStore(F::two(hn::MaskedLoad(mask, d, y + j0 + end), hn::Load(d, block + end)), mask, d,
+                         y + j0 + end);
+    }
+  }
+}
+
+float fold_piece(const float* x, int64_t n, int fold) {
+  switch (ReduceFold(fold)) {
+    case ReduceFold::kSum:
+      return piece<ReduceFold::kSum>(x, n);
+    case ReduceFold::kSumAbsolute:
+      return piece<ReduceFold::kSumAbsolute>(x, n);
+    case ReduceFold::kSumSquare:
+      return piece<ReduceFold::kSumSquare>(x, n);
+    case ReduceFold::kMax:
+      return piece<ReduceFold::kMax>(x, n);
+    case ReduceFold::kMin:
+      return piece<ReduceFold::kMin>(x, n);
+    default:
+      return piece<ReduceFold::kProduct>(x, n);
+  }
+}
+void fold_lanes(const float* x, int64_t step, int64_t n, float* y, int64_t lanes, int fold) {
+  switch (ReduceFold(fold)) {
+    case ReduceFold::kSum:
+      return lanes_of<ReduceFold::kSum>(x, step, n, y, lanes);
+    case ReduceFold::kSumAbsolute:
+      return lanes_of<ReduceFold::kSumAbsolute>(x, step, n, y, lanes);
+    case ReduceFold::kSumSquare:
+      return lanes_of<ReduceFold::kSumSquare>(x, step, n, y, lanes);
+    case ReduceFold::kMax:
+      return lanes_of<ReduceFold::kMax>(x, step, n, y, lanes);
+    case ReduceFold::kMin:
+      return lanes_of<ReduceFold::kMin>(x, step, n, y, lanes);
+    default:
+      return lanes_of<ReduceFold::kProduct>(x, step, n, y, lanes);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace
+}  // namespace ridgeline::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ridgeline::cpu {
+
+HWY_EXPORT(fold_piece);
+HWY_EXPORT(fold_lanes);
+
+double identity_of(ReduceFold fold) {
+  if (fold == ReduceFold::kMax) return -HUGE_VAL;
+  if (fold == ReduceFold::kMin) return HUGE_VAL;
+  return fold == ReduceFold::kProduct ? 1 : 0;
+}
+
+double join(ReduceFold fold, double a, double b) {
+  if (fold == ReduceFold::kMax) return b > a || std::isnan(b) ? b : a;
+  if (fold == ReduceFold::kMin) return b < a || std::isnan(b) ? b : a;
+  return fold == ReduceFold::kProduct ? a * b : a + b;
+}
+
+double reduce_row(const float* x, int64_t n, ReduceFold fold) {
+  constexpr int64_t kPiece = 8192;  // joined in double
+  double total = identity_of(fold);
+  for (int64_t i = 0; i < n; i += kPiece)
+    total =
+        join(fold, total, double(HWY_DYNAMIC_DISPATCH(fold_piece)(x + i, n - i < kPiece ? n - i : kPiece, int(fold))));
+  return total;
+}
+
+void reduce_lanes(const float* x, int64_t step, int64_t n, float* y, int64_t lanes, ReduceFold fold) {
+  HWY_DYNAMIC_DISPATCH(fold_lanes)(x, step, n, y, lanes, int(fold));
+}
+
+}  // namespace ridgeline::cpu
+#endif

@@ -1,0 +1,21 @@
+// The vector code of reductions. f32, sums in blocks so that their error does not grow with the length.
+#pragma once
+
+#include <cstdint>
+
+namespace ridgeline::cpu {
+
+/// What is done to each element and how elements join.
+enum class ReduceFold : int { kSum, kSumAbsolute, kSumSquare, kMax, kMin, kProduct };
+
+/// The fold's value of nothing: 0, 1 or an infinity.
+double identity_of(ReduceFold fold);
+double join(ReduceFold fold, double a, double b);
+
+/// Fold of n contiguous numbers.
+double reduce_row(const float* x, int64_t n, ReduceFold fold);
+
+/// y[j] = fold(y[j], fold over k < n of x[k * step + j]) for j < lanes (contiguous): x is walked row by row.
+void reduce_lanes(const float* x, int64_t step, int64_t n, float* y, int64_t lanes, ReduceFold fold);
+
+}  // namespace ridgeline::cpu
