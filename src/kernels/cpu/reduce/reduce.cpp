@@ -61,7 +61,7 @@ Support supports(const Problem& p) {
   if (p.input(0).dtype != DType::kF32) return no("{}: this kernel takes f32", name(p.input(0).dtype));
   if (p.has(1) && !p.input(1).constant) return no("the axes are not known before the run");
   const State s = make_state(p);
-  if (!s.lanes && s.reduced.elements() > 1 && s.reduced.col_stride(0) != 1)
+  if (!s.lanes && s.kept.elements() > 0 && s.reduced.elements() > 1 && s.reduced.col_stride(0) != 1)
     return no("neither what is reduced nor what stays is contiguous");
   return EpiloguePass::check(p);
 }
