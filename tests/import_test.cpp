@@ -321,6 +321,21 @@ TEST_F(ImportTest, LargeExternalDataIsMapped) {
   EXPECT_EQ(tensor.f64(kCount - 1), double(kCount + 15));
 }
 
+TEST_F(ImportTest, DimensionsThatDoubleWithEachNodeAreRefused) {
+  input("x0", {"n"});
+  const int64_t first[] = {0}, last[] = {INT64_MAX}, step[] = {2};
+  for (const auto& [name, values] : {std::pair("zero", first), std::pair("end", last), std::pair("two", step)}) {
+    weight(name, {1}, 7).set_raw_data(values, sizeof(int64_t));
+  }
+  for (int i = 0; i < 60; ++i) {  // d becomes d + ceil(d / 2)
+    const std::string x = "x" + std::to_string(i), half = "h" + std::to_string(i);
+    node("Slice", {x, "zero", "end", "zero", "two"}, {half});
+    set(node("Concat", {x, half}, {"x" + std::to_string(i + 1)}), "axis", int64_t(0));
+  }
+  output("x60");
+  refused(ErrorCode::kUnsupported, {"unsupported", "symbolic dimensions"});
+}
+
 TEST_F(ImportTest, WhatIsNoModelIsRefused) {
   write("empty", "");
   write("text", "not a model\n");

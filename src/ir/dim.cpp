@@ -15,6 +15,16 @@ struct DimAtom {
 
 namespace {
 
+// Expressions of real models have a few terms; a file can nest them so that text or terms double with each node.
+constexpr size_t kMostTerms = 64, kMostFactors = 16, kMostText = 2048;
+[[noreturn]] void too_long() {
+  fail(ErrorCode::kUnsupported, "unsupported: an expression of symbolic dimensions grows too long; give the model fixed ones");
+}
+std::string bounded(std::string key) {
+  if (key.size() > kMostText) too_long();
+  return key;
+}
+
 int64_t checked_mul(int64_t a, int64_t b) {
   int64_t r;
   if (__builtin_mul_overflow(a, b, &r)) fail(ErrorCode::kBadModel, "an extent overflows 64 bits: {} * {}", a, b);
@@ -27,6 +37,7 @@ int64_t checked_add(int64_t a, int64_t b) {
 }
 int64_t floor_divide(int64_t a, int64_t b) {
   if (b == 0) return 0;
+  if (b == -1) return checked_mul(a, -1);  // the lowest number has no opposite
   const int64_t q = a / b;
   return (a % b != 0 && ((a < 0) != (b < 0))) ? q - 1 : q;
 }
@@ -54,6 +65,7 @@ void Dim::add(const Term& term) {
   const std::string k = key(term);
   auto at = std::lower_bound(terms_.begin(), terms_.end(), k, [](const Term& t, const std::string& s) { return key(t) < s; });
   if (at == terms_.end() || key(*at) != k) {
+    if (terms_.size() >= kMostTerms || term.atoms.size() > kMostFactors) too_long();
     terms_.insert(at, term);
     return;
   }
@@ -66,7 +78,7 @@ std::string Dim::text() const {
   for (const Term& term : terms_) {
     if (!out.empty()) out += term.coefficient < 0 ? "-" : "+";
     else if (term.coefficient < 0) out += "-";
-    const int64_t magnitude = term.coefficient < 0 ? -term.coefficient : term.coefficient;
+    const uint64_t magnitude = term.coefficient < 0 ? -uint64_t(term.coefficient) : uint64_t(term.coefficient);
     if (magnitude != 1) out += fmt::format("{}*", magnitude);
     out += key(term);
   }
@@ -168,6 +180,7 @@ Dim floor_div(const Dim& a, const Dim& b) {
   const bool monomial = b.known() ? b.constant_ != 0 : b.terms_.size() == 1 && b.constant_ == 0;
   if (monomial) {
     const int64_t divisor = b.known() ? b.constant_ : b.terms_[0].coefficient;
+    if (divisor == -1) return floor_div(a * Dim(-1), b * Dim(-1));
     const std::vector<std::shared_ptr<const DimAtom>> none;
     const auto& divisor_atoms = b.known() ? none : b.terms_[0].atoms;
     bool exact = divisor_atoms.empty() ? a.constant_ % divisor == 0 : a.constant_ == 0;
@@ -187,7 +200,7 @@ Dim floor_div(const Dim& a, const Dim& b) {
     if (exact) return quotient;
   }
   return Dim::of_atom(std::make_shared<DimAtom>(
-      DimAtom{DimAtom::Kind::kFloorDiv, fmt::format("floor(({})/({}))", a.text(), b.text()), a, b}));
+      DimAtom{DimAtom::Kind::kFloorDiv, bounded(fmt::format("floor(({})/({}))", a.text(), b.text())), a, b}));
 }
 
 Dim max(const Dim& a, const Dim& b) {
@@ -195,7 +208,7 @@ Dim max(const Dim& a, const Dim& b) {
   if (a.known() && b.known()) return std::max(a.constant_, b.constant_);
   const bool swap = b.text() < a.text();
   const Dim &x = swap ? b : a, &y = swap ? a : b;
-  return Dim::of_atom(std::make_shared<DimAtom>(DimAtom{DimAtom::Kind::kMax, fmt::format("max({},{})", x.text(), y.text()), x, y}));
+  return Dim::of_atom(std::make_shared<DimAtom>(DimAtom{DimAtom::Kind::kMax, bounded(fmt::format("max({},{})", x.text(), y.text())), x, y}));
 }
 
 Dim min(const Dim& a, const Dim& b) {
@@ -203,7 +216,7 @@ Dim min(const Dim& a, const Dim& b) {
   if (a.known() && b.known()) return std::min(a.constant_, b.constant_);
   const bool swap = b.text() < a.text();
   const Dim &x = swap ? b : a, &y = swap ? a : b;
-  return Dim::of_atom(std::make_shared<DimAtom>(DimAtom{DimAtom::Kind::kMin, fmt::format("min({},{})", x.text(), y.text()), x, y}));
+  return Dim::of_atom(std::make_shared<DimAtom>(DimAtom{DimAtom::Kind::kMin, bounded(fmt::format("min({},{})", x.text(), y.text())), x, y}));
 }
 
 bool known(const Shape& shape) { return std::all_of(shape.begin(), shape.end(), [](const Dim& d) { return d.known(); }); }
@@ -235,7 +248,7 @@ Dim product(const Shape& shape) {
 }
 
 Dim broadcast_atom(const Dim& a, const Dim& b) {
-  return Dim::of_atom(std::make_shared<DimAtom>(DimAtom{DimAtom::Kind::kBroadcast, fmt::format("broadcast({},{})", a.text(), b.text()), a, b}));
+  return Dim::of_atom(std::make_shared<DimAtom>(DimAtom{DimAtom::Kind::kBroadcast, bounded(fmt::format("broadcast({},{})", a.text(), b.text())), a, b}));
 }
 
 bool broadcast(const Dim& a, const Dim& b, Dim& out) {
