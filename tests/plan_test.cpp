@@ -1,0 +1,199 @@
+// Plans: memory that never overlaps, runs that never allocate, weights packed once, shapes bound late.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <thread>
+
+#include "plan/memory.h"
+#include "plan/views.h"
+#include "session/session.h"
+#include "verify/compare.h"
+
+namespace {
+std::atomic<int64_t> allocations{0};
+}  // namespace
+
+// Every allocation of this program is counted.
+void* operator new(size_t bytes) {
+  ++allocations;
+  if (void* p = std::malloc(bytes ? bytes : 1)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+
+namespace ridgeline {
+namespace {
+
+Tensor noise(Extents shape, float scale = 0.3f) {
+  Tensor t(DType::kF32, std::move(shape));
+  for (int64_t i = 0; i < t.elements(); ++i) t.as<float>()[i] = scale * float((i * 7919 + 13) % 101 - 50) / 50;
+  return t;
+}
+
+// A residual block and a head, with a symbolic batch.
+Graph network() {
+  Graph g;
+  g.name = "network";
+  Attributes pads;
+  pads.set("pads", std::vector<int64_t>{1, 1, 1, 1});
+  const ValueId x = g.add_input("x", DType::kF32, Shape{Dim::symbol("N"), 8, 10, 10});
+  const ValueId a = g.node(g.add_node(*find_op("Conv"), {x, g.add_constant("w1", noise({8, 8, 3, 3})), g.add_constant("b1", noise({8}))}, pads)).output();
+  const ValueId r = g.node(g.add_node(*find_op("Relu"), {a})).output();
+  const ValueId b = g.node(g.add_node(*find_op("Conv"), {r, g.add_constant("w2", noise({8, 8, 3, 3}))}, pads)).output();
+  const ValueId s = g.node(g.add_node(*find_op("Add"), {b, x})).output();
+  const ValueId p = g.node(g.add_node(*find_op("GlobalAveragePool"), {s})).output();
+  const ValueId f = g.node(g.add_node(*find_op("Flatten"), {p})).output();
+  const ValueId y = g.node(g.add_node(*find_op("MatMul"), {f, g.add_constant("w3", noise({8, 5}))}, {}, 1, {"y"})).output();
+  g.mark_output(y);
+  return g;
+}
+
+TEST(Plan, RunsWithoutAllocating) {
+  Model model = bind_model(network(), {});
+  ConstantStore store;
+  CompileOptions options;
+  options.plan.threads = 1;
+  const Compiled compiled = compile(model, options, store);
+  Runner runner(compiled.plan, model.feeds);
+  runner.run();
+  const int64_t before = allocations;
+  for (int i = 0; i < 10; ++i) runner.run();
+  EXPECT_EQ(allocations - before, 0);
+}
+
+TEST(Plan, LiveSlotsNeverOverlapAndNothingUnwrittenIsRead) {
+  for (int stage = 0; stage < kStageCount; ++stage) {
+    Model model = bind_model(network(), {});
+    ConstantStore store;
+    CompileOptions options;
+    options.plan.threads = 1;
+    options.pipeline.stage = Stage(stage);
+    const Compiled compiled = compile(model, options, store);
+    EXPECT_TRUE(check_plan(*compiled.plan).empty()) << check_plan(*compiled.plan).front();
+    Runner runner(compiled.plan, model.feeds);
+    runner.run();
+    const Tensor first = runner.outputs()[0].clone();
+    runner.executor().poison();
+    runner.run();
+    EXPECT_EQ(max_error(runner.outputs()[0], first), 0) << "stage " << stage;
+    const std::vector<Tensor> right = run_reference_graph(model.graph, model.feeds, 1);
+    EXPECT_LT(max_error(first, right[0]), 1e-5) << "stage " << stage;
+  }
+}
+
+TEST(Plan, OverlapsAreFound) {
+  Plan plan;
+  plan.arena_bytes = 256;
+  plan.slots = {{0, 128, 0, 2}, {64, 128, 1, 3}};
+  EXPECT_EQ(check_plan(plan).size(), 1u);
+  plan.slots[1].first_step = 3;
+  EXPECT_TRUE(check_plan(plan).empty());
+  plan.slots[1].bytes = 1024;
+  EXPECT_EQ(check_plan(plan).size(), 1u);
+}
+
+TEST(Plan, MemoryIsReusedAndPlacedTightly) {
+  std::vector<Slot> chain;
+  for (int i = 0; i < 10; ++i) chain.push_back({0, 1024, i, i + 1});
+  EXPECT_EQ(place_slots(chain), 2048);  // two live at a time
+  std::vector<Slot> none;
+  EXPECT_EQ(place_slots(none), 0);
+}
+
+TEST(Plan, AnotherBatchPacksNothingNew) {
+  Model model = bind_model(network(), {});
+  ConstantStore store;
+  CompileOptions options;
+  options.plan.threads = 1;
+  Compiled compiled = compile(model, options, store);
+  const int64_t bytes = store.bytes();
+  PlanOptions plan = plan_options_for(options.pipeline, options.plan);
+  plan.bindings = {{"N", 4}};
+  const auto larger = std::make_shared<const Plan>(make_plan(compiled.graph, plan, store));
+  EXPECT_EQ(larger->inputs[0].shape, (Extents{4, 8, 10, 10}));
+  EXPECT_EQ(larger->outputs[0].shape, (Extents{4, 5}));
+  const Feeds feeds = {{"x", noise({4, 8, 10, 10}, 1)}};
+  Runner runner(larger, feeds);
+  runner.run();
+  const std::vector<Tensor> right = run_reference_graph(model.graph, feeds, 1);
+  EXPECT_LT(max_error(runner.outputs()[0], right[0]), 1e-5);
+  EXPECT_LE(store.bytes(), 2 * bytes);  // another kernel may win at another batch, and then has its own packing
+}
+
+TEST(Plan, WeightsAreReleasedOncePacked) {
+  Graph g = network();
+  const std::weak_ptr<void> weights = g.value(g.find_value("w1")).info.constant.memory();
+  Model model = bind_model(std::move(g), {});
+  ConstantStore store;
+  CompileOptions options;
+  options.plan.threads = 1;
+  options.consume = true;
+  const Compiled compiled = compile(model, options, store);
+  Runner runner(compiled.plan, model.feeds);
+  runner.run();
+  int64_t stored = 0;
+  for (const Tensor& t : compiled.plan->constants) stored += t.bytes();
+  EXPECT_EQ(stored, compiled.plan->constant_bytes());
+  EXPECT_TRUE(weights.expired() || store.bytes() >= stored);
+}
+
+TEST(Plan, TwoPlansRunInTwoThreads) {
+  Model model = bind_model(network(), {});
+  ConstantStore store;
+  CompileOptions options;
+  options.plan.threads = 2;
+  const Compiled compiled = compile(model, options, store);
+  Runner first(compiled.plan, model.feeds), second(compiled.plan, model.feeds);
+  first.run();
+  const Tensor right = first.outputs()[0].clone();
+  std::thread a([&] { for (int i = 0; i < 50; ++i) first.run(); });
+  std::thread b([&] { for (int i = 0; i < 50; ++i) second.run(); });
+  a.join();
+  b.join();
+  EXPECT_EQ(max_error(first.outputs()[0], right), 0);
+  EXPECT_EQ(max_error(second.outputs()[0], right), 0);
+}
+
+TEST(Plan, TextShowsStepsSlotsAndProblems) {
+  Model model = bind_model(network(), {});
+  ConstantStore store;
+  CompileOptions options;
+  options.plan.threads = 1;
+  const std::string text = compile(model, options, store).plan->text();
+  EXPECT_NE(text.find("slot 0:"), std::string::npos) << text;
+  EXPECT_NE(text.find("Conv x=f32[1,8,10,10]"), std::string::npos) << text;
+  EXPECT_EQ(text, compile(model, options, store).plan->text());  // the same each time
+}
+
+TEST(Views, ReshapesThatNeedNoCopy) {
+  EXPECT_TRUE(reshape_layout(Layout({2, 3, 4}), {6, 4}));
+  const Layout transposed({4, 3}, {1, 4});
+  EXPECT_FALSE(reshape_layout(transposed, {12}));
+  EXPECT_TRUE(reshape_layout(transposed, {2, 2, 3}));
+  EXPECT_TRUE(reshape_layout(Layout::channels_last({1, 16, 1, 1}), {1, 16}));
+  const auto split = reshape_layout(Layout({2, 8}, {32, 1}), {2, 4, 2});
+  ASSERT_TRUE(split);
+  EXPECT_EQ(split->strides, (Extents{32, 2, 1}));
+}
+
+TEST(Errors, ShapesThatDoNotFitAreNamed) {
+  Model model = bind_model(network(), {});
+  LoadOptions wrong;
+  wrong.inputs["x"] = noise({1, 7, 10, 10});
+  try {
+    bind_model(network(), wrong);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("'x'"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("[1,7,10,10]"), std::string::npos);
+  }
+  LoadOptions unknown;
+  unknown.dims["Q"] = 3;
+  EXPECT_THROW(bind_model(network(), unknown), Error);
+}
+
+}  // namespace
+}  // namespace ridgeline
