@@ -194,7 +194,7 @@ TEST(Merging, ProjectionsOfOneInputBecomeOne) {
   const ValueId x = g.input("x", {2, 3, 16});
   std::vector<ValueId> out;
   for (int i = 0; i < 3; ++i) out.push_back(g.op("Add", {g.op("MatMul", {x, g.weight({16, 8})}), g.weight({8})}));
-  g.output(g.op("Add", {g.op("Mul", {out[0], out[1]}), out[2]}));
+  for (ValueId v : out) g.output(g.op("Softmax", {v}));
   const Graph before = g.graph;
   optimized(g.graph);
   EXPECT_EQ(count(g.graph, "MatMul"), 1) << g.graph.text();
@@ -266,7 +266,11 @@ const Illegal kIllegal[] = {
        g.output(g.op("Add", {y, sub}));
      }},
     {"projections with other epilogues", "merge_projections", "other_epilogue",
-     [](G& g) { const ValueId x = g.input("x", {2, 16}); g.output(g.op("Add", {g.op("Relu", {g.op("MatMul", {x, g.weight({16, 8})})}), g.op("Sigmoid", {g.op("MatMul", {x, g.weight({16, 8})})})})); }},
+     [](G& g) {
+       const ValueId x = g.input("x", {2, 16});
+       g.output(g.op("Softmax", {g.op("Relu", {g.op("MatMul", {x, g.weight({16, 8})})})}));
+       g.output(g.op("Softmax", {g.op("Sigmoid", {g.op("MatMul", {x, g.weight({16, 8})})})}));
+     }},
     {"a projection that is an output", "merge_projections", "graph_output",
      [](G& g) { const ValueId x = g.input("x", {2, 16}); g.output(g.op("MatMul", {x, g.weight({16, 8})})); g.output(g.op("MatMul", {x, g.weight({16, 8})})); }},
 };

@@ -37,7 +37,7 @@ thread_local int64_t wait_ns = 0;
 
 struct Region {
   int64_t count, chunk;
-  const std::function<void(int64_t, int64_t, int)>* body;
+  const RangeFunction* body;
   std::chrono::steady_clock::time_point first_done;  // when part 0, which the caller runs, was done
 };
 
@@ -59,7 +59,7 @@ int available_cores() {
 
 ThreadPool::ThreadPool(int threads) : threads_(threads > 0 ? threads : available_cores()) {}
 
-void ThreadPool::run(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t, int)>& body) const {
+void ThreadPool::run(int64_t count, int64_t grain, RangeFunction body) const {
   if (count <= 0) return;
   const int64_t grains = (count + grain - 1) / grain;
   const int64_t parts = std::min<int64_t>(threads_, grains);
