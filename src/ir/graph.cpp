@@ -23,7 +23,7 @@ constexpr OpSchema kElementwise = {
     .inputs = {{"x", kAll, "", false, true}},
     .outputs = {{"y", false, true}},
     .no_gradient = "made by fusion, which runs after differentiation",
-    .samples = {"x=f32[2,3,65] x1=f32[65] program='relu(x * x1 + 0.5)'", "x=f32[0,4] program='x * sigmoid(x)'", "x=f16[7] x1=f16[] program='tanh(x) - x1'"},
+    .samples = {"x0=f32[2,3,65] x1=f32[65] program='relu(x0 * x1 + 0.5)'", "x0=f32[0,4] program='x0 * sigmoid(x0)'", "x0=f16[7] x1=f16[] program='tanh(x0) - x1'"},
 };
 
 }  // namespace

@@ -263,6 +263,8 @@ Problem parse_problem(const OpSchema& op, std::string_view keys) {
   if (op.is_elementwise() && &op != &elementwise_op()) {
     for (const Operand& operand : problem.inputs) dtypes.push_back(operand.dtype);
     problem.program = std::make_shared<const Program>(program_of(op, problem.attributes, dtypes));
+  } else if (&op == &elementwise_op() && epilogue.empty()) {
+    bad_key(op, "program='...' is missing: an expression of x0, x1, ...");
   } else if (!epilogue.empty()) {
     for (Operand& e : extras) problem.inputs.push_back(std::move(e));
     if (&op == &elementwise_op()) for (size_t i = 0; i < problem.inputs.size(); ++i) names.push_back(fmt::format("x{}", i));

@@ -43,19 +43,19 @@ constexpr std::string_view kEpilogues[] = {"relu(v)",
                                            "tanh(v) + e1 * 0.25",
                                            "select(v < 0, 0.1 * v, v)",
                                            "e1 - v"};
-constexpr std::string_view kPrograms[] = {"relu(x * x1 + 0.5)",
-                                          "x * sigmoid(x)",
-                                          "tanh(x) - x1",
-                                          "clamp(x * x1, -1, 1) + x2",
-                                          "select(x < x1, x, x1 * 0.5)",
-                                          "x * 0.5 * erfc(-x * 0.70710678118654752) + x1",
-                                          "exp(-abs(x)) * x1",
-                                          "sqrt(x * x + x1 * x1)",
-                                          "(x - x1) / (1 + abs(x2))",
-                                          "max(x, x1) - min(x, x1)",
-                                          "softplus(x) * x1 + x * x2",
-                                          "x * x * x - 2 * x1",
-                                          "log(1 + exp(-abs(x)))"};
+constexpr std::string_view kPrograms[] = {"relu(x0 * x1 + 0.5)",
+                                          "x0 * sigmoid(x0)",
+                                          "tanh(x0) - x1",
+                                          "clamp(x0 * x1, -1, 1) + x2",
+                                          "select(x0 < x1, x0, x1 * 0.5)",
+                                          "x0 * 0.5 * erfc(-x0 * 0.70710678118654752) + x1",
+                                          "exp(-abs(x0)) * x1",
+                                          "sqrt(x0 * x0 + x1 * x1)",
+                                          "(x0 - x1) / (1 + abs(x2))",
+                                          "max(x0, x1) - min(x0, x1)",
+                                          "softplus(x0) * x1 + x0 * x2",
+                                          "x0 * x0 * x0 - 2 * x1",
+                                          "log(1 + exp(-abs(x0)))"};
 
 int64_t random_extent(Random& random) {
   const int64_t reach = random.chance(0.5) ? 10 : random.chance(0.7) ? 24 : int64_t(std::size(kExtents));
@@ -227,7 +227,7 @@ std::string sample_text(const OpSchema& op, Random& random) {
   const std::string sample(op.samples[int(random.below(op.samples.size()))]);
   if (&op != &elementwise_op() || random.chance(0.2)) return sample;
   const std::string program(random.pick(kPrograms));
-  std::string text = fmt::format("x=f32[2,3,65] program='{}'", program);
+  std::string text = fmt::format("x0=f32[2,3,65] program='{}'", program);
   for (const std::string_view extra : {"x1", "x2"}) {
     if (program.find(extra) != std::string::npos) text += fmt::format(" {}=f32[3,65]", extra);
   }
