@@ -90,6 +90,8 @@ constexpr const OpSchema* kOps[] = {
     // ---- recurrent
 
     // ---- loss
+    &kNegativeLogLikelihoodLoss,
+    &kSoftmaxCrossEntropyLoss,
 };
 
 std::string_view standard_domain(std::string_view domain) { return domain == "ai.onnx" ? std::string_view() : domain; }

@@ -188,5 +188,7 @@ extern constinit const OpSchema kDynamicQuantizeLinear;
 // ---- recurrent
 
 // ---- loss
+extern constinit const OpSchema kNegativeLogLikelihoodLoss;
+extern constinit const OpSchema kSoftmaxCrossEntropyLoss;
 
 }  // namespace ridgeline

@@ -161,10 +161,12 @@ void infer_dropout(Infer& i) {
   if (i.has(2)) {
     const Tensor* training = i.constant(2);
     if (!training) throw NeedsValues(2, "Dropout: training_mode is not a constant");
-    const Tensor* ratio = i.has(1) ? i.constant(1) : nullptr;
-    const bool live =
-        training->elements() == 1 && training->i64(0) != 0 && !(ratio && ratio->elements() == 1 && ratio->f64(0) == 0);
-    i.require(!live, "training_mode = 1 is unsupported; allowed: inference, or ratio = 0");
+    if (training->elements() == 1 && training->i64(0) != 0) {
+      const Tensor* ratio = i.constant(1);
+      if (i.has(1) && !ratio) throw NeedsValues(1, "Dropout: training_mode = 1 and ratio is not a constant");
+      const bool passes = ratio && ratio->elements() == 1 && ratio->f64(0) == 0;
+      i.require(passes, "training_mode = 1 is unsupported; allowed: inference, or ratio = 0");
+    }
   }
   i.same_as(0, 0);
   if (i.wants(1)) i.output(1, DType::kBool, i.shape(0));
