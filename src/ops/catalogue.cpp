@@ -81,6 +81,7 @@ constexpr const OpSchema* kOps[] = {
 
     // ---- attention
     &kScaledDotProductAttention,
+    &kAttention,
 
     // ---- quantize
     &kQuantizeLinear,

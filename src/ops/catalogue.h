@@ -179,6 +179,7 @@ extern constinit const OpSchema kGlobalLpPool;
 
 // ---- attention
 extern constinit const OpSchema kScaledDotProductAttention;
+extern constinit const OpSchema kAttention;
 
 // ---- quantize
 extern constinit const OpSchema kQuantizeLinear;
