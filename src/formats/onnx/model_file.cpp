@@ -37,12 +37,18 @@ class File {
 const char* other_format(std::string_view head) {
   if (head.starts_with("\x89PNG")) return "this is a PNG image";
   if (head.starts_with("PK")) return "this is a ZIP archive; is the model inside of it?";
+  using namespace std::string_view_literals;  // 64 bits of length, then JSON
+  if (head.size() > 9 && head.substr(4, 6) == "\0\0\0\0{\""sv)
+    return "this is a safetensors file, which is unsupported";
   if (head.starts_with("version https://git-lfs")) return "this is a Git LFS pointer; fetch the file itself";
   return nullptr;
 }
 
 onnx::ModelProto parse(CodedInputStream& stream, const std::string& name, std::string_view head) {
-  if (head.starts_with("GGUF")) fail(ErrorCode::kUnsupported, "{}: unsupported: this is a GGUF file, which a later release reads; convert it to ONNX", name);
+  if (head.starts_with("GGUF")) {
+    fail(ErrorCode::kUnsupported,
+         "{}: unsupported: this is a GGUF file, which a later release reads; convert it to ONNX", name);
+  }
   if (const char* what = other_format(head)) fail(ErrorCode::kBadModel, "{}: not an ONNX model: {}", name, what);
   stream.SetRecursionLimit(ModelLimits::kNesting);
   onnx::ModelProto model;
