@@ -14,6 +14,13 @@ namespace ridgeline::cpu {
 namespace {
 namespace HWY_NAMESPACE {
 
+/// e^x for x <= 0, 0 where it would be denormal: such weights say nothing beside a sum of at least 1, and a product
+/// with them takes a hundred times as long (37 GFLOP/s became 16 where scores were wide apart). NaN stays.
+HWY_INLINE VF weight(VF x) {
+  const VF least = splat(-87.3f);
+  return hn::IfThenZeroElse(hn::Lt(x, least), exp_negative(at_least(least, x)));
+}
+
 float block(float* s, int64_t visible, int64_t count, RowState* state) {
   const F32 d;
   const int64_t width = int64_t(hn::Lanes(d));
@@ -39,10 +46,10 @@ float block(float* s, int64_t visible, int64_t count, RowState* state) {
   const VF around = splat(largest);
   VF sum0 = hn::Zero(d), sum1 = sum0, sum2 = sum0, sum3 = sum0;
   for (i = 0; i + 4 * width <= visible; i += 4 * width) {
-    const VF a = exp_negative(hn::Sub(hn::LoadU(d, s + i), around));
-    const VF b = exp_negative(hn::Sub(hn::LoadU(d, s + i + width), around));
-    const VF c = exp_negative(hn::Sub(hn::LoadU(d, s + i + 2 * width), around));
-    const VF e = exp_negative(hn::Sub(hn::LoadU(d, s + i + 3 * width), around));
+    const VF a = weight(hn::Sub(hn::LoadU(d, s + i), around));
+    const VF b = weight(hn::Sub(hn::LoadU(d, s + i + width), around));
+    const VF c = weight(hn::Sub(hn::LoadU(d, s + i + 2 * width), around));
+    const VF e = weight(hn::Sub(hn::LoadU(d, s + i + 3 * width), around));
     hn::StoreU(a, d, s + i);
     hn::StoreU(b, d, s + i + width);
     hn::StoreU(c, d, s + i + 2 * width);
@@ -54,7 +61,7 @@ float block(float* s, int64_t visible, int64_t count, RowState* state) {
   }
   for (; i < visible; i += width) {
     const auto mask = hn::FirstN(d, size_t(visible - i < width ? visible - i : width));
-    const VF a = hn::IfThenElseZero(mask, exp_negative(hn::Sub(hn::MaskedLoad(mask, d, s + i), around)));
+    const VF a = hn::IfThenElseZero(mask, weight(hn::Sub(hn::MaskedLoad(mask, d, s + i), around)));
     hn::BlendedStore(a, mask, d, s + i);
     sum0 = hn::Add(sum0, a);
   }

@@ -202,6 +202,47 @@ void run_step(int op, const float* a, const float* b, const float* c, float* to,
   }
 }
 
+// ---- one step from memory to memory, past the caches
+
+template <class F>
+HWY_INLINE bool stream1(const float* a, float* to, int64_t n, F f) {
+  const F32 d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  for (int64_t i = 0; i < n; i += lanes) hn::Stream(f(hn::LoadU(d, a + i)), d, to + i);
+  return true;
+}
+template <class F>
+HWY_INLINE bool stream2(const float* a, const float* b, float* to, int64_t n, F f) {
+  const F32 d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  for (int64_t i = 0; i < n; i += lanes) hn::Stream(f(hn::LoadU(d, a + i), hn::LoadU(d, b + i)), d, to + i);
+  return true;
+}
+/// `to` is aligned and n is whole lines. False: not one of the functions that are bound by memory. Without the way
+/// through L1, relu on 16 Mi numbers takes 5.1 ms instead of 5.5 where a copy takes 4.9.
+bool stream_step(int op, const float* a, const float* b, float* to, int64_t n) {
+  switch (op) {
+    case kCopy:
+      return stream1(a, to, n, [](VF x) HWY_ATTR { return x; });
+    case kHardSwish:
+      return stream1(a, to, n, [](VF x) HWY_ATTR { return hard_swish_f32(x); });
+    case int(ScalarOp::kRelu):
+      return stream1(a, to, n, [](VF x) HWY_ATTR { return at_least(hn::Zero(F32()), x); });
+    case int(ScalarOp::kAbs):
+      return stream1(a, to, n, [](VF x) HWY_ATTR { return hn::Abs(x); });
+    case int(ScalarOp::kNeg):
+      return stream1(a, to, n, [](VF x) HWY_ATTR { return hn::Neg(x); });
+    case int(ScalarOp::kAdd):
+      return stream2(a, b, to, n, [](VF x, VF y) HWY_ATTR { return hn::Add(x, y); });
+    case int(ScalarOp::kSub):
+      return stream2(a, b, to, n, [](VF x, VF y) HWY_ATTR { return hn::Sub(x, y); });
+    case int(ScalarOp::kMul):
+      return stream2(a, b, to, n, [](VF x, VF y) HWY_ATTR { return hn::Mul(x, y); });
+    default:
+      return false;
+  }
+}
+
 // ---- blocks
 
 /// Slots live on the stack; only those that are used are touched.
@@ -251,8 +292,42 @@ HWY_INLINE void bind_tile_input(DType dtype, const TileInput& o, int k, Slots& s
   fill(s.memory[k], value, padded);
 }
 
+void tile(const View& v, int64_t rows, int64_t cols, const TileInput* inputs, const TileOutput* outputs);
+
+/// A single step between contiguous rows of f32 whose output is streamed; the ends that are no whole lines go through
+/// tile(). False: it is not that.
+bool stream_rows(const View& v, int64_t rows, int64_t cols, const TileInput* inputs, const TileOutput& out) {
+  if (!out.stream || out.col_stride != 1 || v.step_count != 1 || v.input_count > 2 || !v.last_is_output || cols < 64)
+    return false;
+  if (v.output_count != 1 || v.outputs[0].dtype != DType::kF32) return false;
+  const Step& step = v.steps[0];
+  if (step.a >= v.input_count || step.b >= v.input_count || step.c >= 0) return false;
+  for (int k = 0; k < v.input_count; ++k)
+    if (v.inputs[k].dtype != DType::kF32 || inputs[k].col_stride != 1) return false;
+  for (int64_t i = 0; i < rows; ++i) {
+    float* to = static_cast<float*>(out.data) + i * out.row_stride;
+    const float* from[2] = {};
+    for (int k = 0; k < v.input_count; ++k)
+      from[k] = static_cast<const float*>(inputs[k].data) + i * inputs[k].row_stride;
+    const int64_t head = int64_t(-(reinterpret_cast<intptr_t>(to) >> 2) & 15), lines = (cols - head) / 16 * 16;
+    if (!stream_step(step.op, from[step.a] + head, step.b >= 0 ? from[step.b] + head : nullptr, to + head, lines))
+      return false;
+    const int64_t begins[2] = {0, head + lines};
+    for (const int64_t begin : begins) {
+      TileInput end[2];
+      for (int k = 0; k < v.input_count; ++k) end[k] = {from[k] + begin, 0, 1};
+      const TileOutput end_out = {to + begin, 0, 1, false};
+      const int64_t count = begin == 0 ? head : cols - begin;
+      if (count > 0) tile(v, 1, count, end, &end_out);
+    }
+  }
+  hwy::FlushStream();  // before another thread is told
+  return true;
+}
+
 /// All of a tile, block of columns by block of columns. What does not change with the row is prepared once a block.
 void tile(const View& v, int64_t rows, int64_t cols, const TileInput* inputs, const TileOutput* outputs) {
+  if (stream_rows(v, rows, cols, inputs, outputs[0])) return;
   Slots s;
   for (int i = 0; i < v.slot_count; ++i) s.at[i] = s.memory[i];
   const int widest = pad(cols < kBlock ? int(cols) : kBlock);
