@@ -372,6 +372,8 @@ void Lowering::finish_slots() {
     if (buffer.kind != Place::Kind::kArena || buffer.first_step < 0) continue;
     buffer.slot = int(plan_.slots.size());
     plan_.slots.push_back({0, buffer.bytes, buffer.first_step, buffer.last_step});
+    // Before the whole-graph stage every value has memory of its own: sharing it by lifetime is that stage's gain.
+    if (!options_.views) plan_.slots.back() = {0, buffer.bytes, 0, std::max(0, int(plan_.steps.size()) - 1)};
   }
   plan_.arena_bytes = place_slots(plan_.slots);
   for (Step& step : plan_.steps) {

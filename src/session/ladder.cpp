@@ -37,6 +37,7 @@ class StageBuilder {
   }
   void undo(const std::string& pass) { undone_.push_back(pass); }
   void redo(const std::string& pass) { std::erase(undone_, pass); }
+  void redo_all() { undone_.clear(); }
 
  private:
   Model& model_;
@@ -151,6 +152,7 @@ Ladder build_ladder(Model& model, const LadderOptions& options) {
   for (int s = 0; s < kStageCount; ++s) {
     const Stage stage = Stage(s);
     say(fmt::format("stage '{}': optimizing, planning, checking", name(stage)));
+    builder.redo_all();  // what did not pay in one stage may pay with the passes of the next
     Built next = builder.build(stage);
     StageResult result;
     result.stage = stage;
@@ -158,7 +160,10 @@ Ladder build_ladder(Model& model, const LadderOptions& options) {
     if (s > 0 && !passes_that_applied(next.compiled, stage).empty()) {
       double now = ratio(*built[size_t(s - 1)].runner, *next.runner, kTrialSeconds);
       // Slower than the stage before: which pass is to blame?
-      const std::vector<std::string> applied = passes_that_applied(next.compiled, stage);
+      std::vector<std::string> applied;
+      for (int earlier = s; earlier > 0; --earlier) {
+        for (const std::string& pass : passes_that_applied(next.compiled, Stage(earlier))) applied.push_back(pass);
+      }
       for (size_t p = 0; p < applied.size() && now > 1 + kNoise; ++p) {
         builder.undo(applied[p]);
         Built without = builder.build(stage);
