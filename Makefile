@@ -39,7 +39,7 @@ format: ## let clang-format rewrite the sources
 
 install: ## build all and install below PREFIX (default /usr/local; DESTDIR is honoured)
 	@tools/packages.sh build
-	@tools/build.sh release ridgeline_cli
+	@tools/build.sh release ridgeline_cli ridgeline_ops_header
 	@cmake --install build/release --prefix "$(PREFIX)" > build/install.log || (cat build/install.log; exit 1)
 	@echo "installed below $(PREFIX): bin/ridgeline, include/ridgeline, lib; find_package(Ridgeline) finds it"
 

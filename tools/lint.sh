@@ -18,9 +18,10 @@ check_lengths() {
   echo "no file over 500 lines"
 }
 
-# Each header of the public API compiles by itself: nobody has to know in which order to include them.
+# Each header of the public API compiles by itself: nobody has to know in which order to include them. (ridgeline.h needs the
+# generated ops.h: it is compiled with the tests.)
 check_headers() {
-  find include/ridgeline -name '*.h' -print0 | xargs -0 -P "$jobs" -I{} \
+  find include/ridgeline -name '*.h' ! -name ridgeline.h -print0 | xargs -0 -P "$jobs" -I{} \
     g++ -std=c++20 -fsyntax-only -Wall -Wextra -Wno-missing-field-initializers -Wno-pragma-once-outside-header -Iinclude -Isrc {} &&
     echo "$(find include/ridgeline -name '*.h' | wc -l) headers"
 }

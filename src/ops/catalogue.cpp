@@ -1,5 +1,7 @@
 #include "ops/catalogue.h"
 
+#include <deque>
+#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -27,66 +29,30 @@ constexpr const OpSchema* kOps[] = {
     // ---- control
 
     // ---- reduce
-    &kReduceSum,
-    &kReduceMean,
-    &kReduceMax,
-    &kReduceMin,
-    &kReduceProd,
-    &kReduceL1,
-    &kReduceL2,
-    &kReduceLogSum,
-    &kReduceLogSumExp,
-    &kReduceSumSquare,
-    &kArgMax,
-    &kArgMin,
+    &kReduceSum, &kReduceMean, &kReduceMax, &kReduceMin, &kReduceProd, &kReduceL1, &kReduceL2, &kReduceLogSum,
+    &kReduceLogSumExp, &kReduceSumSquare, &kArgMax, &kArgMin,
 
     // ---- normalize
-    &kSoftmax,
-    &kLogSoftmax,
-    &kHardmax,
-    &kLayerNormalization,
-    &kRmsNormalization,
-    &kSimplifiedLayerNormalization,
-    &kAddLayerNormalization,
-    &kAddRmsNormalization,
-    &kSkipLayerNormalization,
-    &kSkipSimplifiedLayerNormalization,
-    &kBatchNormalization,
-    &kInstanceNormalization,
-    &kGroupNormalization,
-    &kLpNormalization,
-    &kMeanVarianceNormalization,
+    &kSoftmax, &kLogSoftmax, &kHardmax, &kLayerNormalization, &kRmsNormalization, &kSimplifiedLayerNormalization,
+    &kAddLayerNormalization, &kAddRmsNormalization, &kSkipLayerNormalization, &kSkipSimplifiedLayerNormalization,
+    &kBatchNormalization, &kInstanceNormalization, &kGroupNormalization, &kLpNormalization, &kMeanVarianceNormalization,
     &kLrn,
 
     // ---- matmul
-    &kMatMul,
-    &kGemm,
-    &kFusedMatMul,
-    &kMatMulInteger,
-    &kQLinearMatMul,
+    &kMatMul, &kGemm, &kFusedMatMul, &kMatMulInteger, &kQLinearMatMul,
 
     // ---- conv
-    &kConv,
-    &kConvTranspose,
-    &kConvInteger,
-    &kQLinearConv,
+    &kConv, &kConvTranspose, &kConvInteger, &kQLinearConv,
 
     // ---- pool
-    &kMaxPool,
-    &kAveragePool,
-    &kLpPool,
-    &kGlobalAveragePool,
-    &kGlobalMaxPool,
-    &kGlobalLpPool,
+    &kMaxPool, &kAveragePool, &kLpPool, &kGlobalAveragePool, &kGlobalMaxPool, &kGlobalLpPool,
 
     // ---- attention
     &kScaledDotProductAttention,
     &kAttention,
 
     // ---- quantize
-    &kQuantizeLinear,
-    &kDequantizeLinear,
-    &kDynamicQuantizeLinear,
+    &kQuantizeLinear, &kDequantizeLinear, &kDynamicQuantizeLinear,
 
     // ---- recurrent
 
@@ -94,6 +60,26 @@ constexpr const OpSchema* kOps[] = {
     &kNegativeLogLikelihoodLoss,
     &kSoftmaxCrossEntropyLoss,
 };
+
+// Operators from outside, newest first.
+struct Registered {
+  std::mutex mutex;
+  std::deque<const OpSchema*> ops;
+};
+Registered& registered() {
+  static Registered instance;
+  return instance;
+}
+
+template <typename Condition>
+const OpSchema* find_registered(const Condition& condition) {
+  Registered& r = registered();
+  const std::lock_guard lock(r.mutex);
+  for (const OpSchema* op : r.ops) {
+    if (condition(*op)) return op;
+  }
+  return nullptr;
+}
 
 std::string_view standard_domain(std::string_view domain) { return domain == "ai.onnx" ? std::string_view() : domain; }
 
@@ -115,7 +101,8 @@ const OpSchema* find_op(std::string_view name, std::string_view domain) {
     return map;
   }();
   const auto found = by_name.find(std::string(standard_domain(domain)) + ":" + std::string(name));
-  return found == by_name.end() ? nullptr : found->second;
+  if (found != by_name.end()) return found->second;
+  return find_registered([&](const OpSchema& op) { return op.name == name && op.domain == standard_domain(domain); });
 }
 
 const OpSchema* find_op_in_any_domain(std::string_view name) {
@@ -123,7 +110,24 @@ const OpSchema* find_op_in_any_domain(std::string_view name) {
   for (const OpSchema* op : catalogue()) {
     if (op->name == name) return op;
   }
-  return nullptr;
+  return find_registered([&](const OpSchema& op) { return op.name == name; });
+}
+
+// Declared in ridgeline/extend.h.
+void register_op(const OpSchema& op) {
+  if (op.name.empty() || (!op.infer && !op.is_elementwise())) {
+    fail(ErrorCode::kUsage, "an operator needs a name and `infer`");
+  }
+  if (!op.reference && op.expressions.empty() && op.decompose.empty()) {
+    fail(ErrorCode::kUsage, "operator '{}' has no meaning: a reference, an expression or a decomposition is needed",
+         op.name);
+  }
+  if (find_op(op.name, op.domain)) {
+    fail(ErrorCode::kUsage, "there is an operator '{}' in the domain '{}' already", op.name, op.domain);
+  }
+  Registered& r = registered();
+  const std::lock_guard lock(r.mutex);
+  r.ops.push_front(&op);
 }
 
 }  // namespace ridgeline
