@@ -17,7 +17,7 @@ namespace {
 enum class Kind { kBatch, kInstance, kGroup };
 
 struct State {
-  LoopNest nest;  // operands x, a, b, y
+  LoopNest nest;  // operands x, m, a, b, y
   PreparedProgram affine;
   EpiloguePass epilogue;
   int64_t batch = 1, channels = 1, groups = 1, inner = 1;
@@ -25,8 +25,8 @@ struct State {
 };
 
 Program affine_program() {
-  static constexpr std::string_view kNames[] = {"x", "a", "b"};
-  Program p = Program::parse("x * a + b", kNames, DType::kF32);
+  static constexpr std::string_view kNames[] = {"x", "m", "a", "b"};
+  Program p = Program::parse("(x - m) * a + b", kNames, DType::kF32);
   p.simplify();
   return p;
 }
@@ -59,17 +59,17 @@ std::shared_ptr<const void> prepare(const Problem& p, const Tile&) {
   Layout parameter(shape, Extents(shape.size(), 0));
   parameter.strides[1] = 1;
   if (kKind != Kind::kBatch) parameter.strides[0] = channels;
-  const Layout* const layouts[] = {&p.input(0).layout, &parameter, &parameter, &p.output().layout};
+  const Layout* const layouts[] = {&p.input(0).layout, &parameter, &parameter, &parameter, &p.output().layout};
   const int64_t groups = kKind == Kind::kGroup ? p.integer("num_groups") : channels;
   return std::make_shared<State>(State{
-      make_loop_nest(shape, layouts, 3), PreparedProgram(affine_program()), EpiloguePass(p), batch, channels, groups,
+      make_loop_nest(shape, layouts, 4), PreparedProgram(affine_program()), EpiloguePass(p), batch, channels, groups,
       element_count(std::span(shape).subspan(2)), p.read_bytes() + p.write_bytes() >= stream_threshold_bytes()});
 }
 
 template <Kind kKind>
 int64_t workspace(const Problem& p, const Tile&) {
   const Extents& shape = p.input(0).shape();
-  return 2 * int64_t(sizeof(float)) * shape[1] * (kKind == Kind::kBatch ? 1 : shape[0]);
+  return 3 * int64_t(sizeof(float)) * shape[1] * (kKind == Kind::kBatch ? 1 : shape[0]);
 }
 
 template <Kind kKind>
@@ -79,12 +79,13 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool)
   const float *x = static_cast<const float*>(buffers.inputs[0]), *scale = static_cast<const float*>(buffers.inputs[1]),
               *bias = static_cast<const float*>(buffers.inputs[2]);
   const double epsilon = call.problem.number("epsilon");
-  float* a = static_cast<float*>(buffers.workspace);
-  float* b = a + s.channels * (kKind == Kind::kBatch ? 1 : s.batch);
-  auto set = [&](int64_t at, int64_t channel, double mean, double variance) {
-    const double factor = double(scale[channel]) / std::sqrt(variance + epsilon);
-    a[at] = float(factor);
-    b[at] = float(double(bias[channel]) - mean * factor);
+  const int64_t parameters = s.channels * (kKind == Kind::kBatch ? 1 : s.batch);
+  float* m = static_cast<float*>(buffers.workspace);
+  float *a = m + parameters, *b = a + parameters;
+  auto set = [&](int64_t at, int64_t channel, float mean, double variance) {
+    m[at] = mean;
+    a[at] = float(double(scale[channel]) / std::sqrt(variance + epsilon));
+    b[at] = bias[channel];
   };
   if constexpr (kKind == Kind::kBatch) {
     const float *mean = static_cast<const float*>(buffers.inputs[3]),
@@ -101,11 +102,11 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool)
     });
   }
   s.nest.run(pool, 16 << 10, [&](const int64_t* offsets, int64_t rows, int64_t cols) {
-    const float* data[3] = {x, a, b};
-    TileInput in[3];
-    for (int k = 0; k < 3; ++k) in[k] = {data[k] + offsets[k], s.nest.row_stride(k), s.nest.col_stride(k)};
-    const TileOutput out = {static_cast<float*>(buffers.outputs[0]) + offsets[3], s.nest.row_stride(3),
-                            s.nest.col_stride(3), s.stream};
+    const float* data[4] = {x, m, a, b};
+    TileInput in[4];
+    for (int k = 0; k < 4; ++k) in[k] = {data[k] + offsets[k], s.nest.row_stride(k), s.nest.col_stride(k)};
+    const TileOutput out = {static_cast<float*>(buffers.outputs[0]) + offsets[4], s.nest.row_stride(4),
+                            s.nest.col_stride(4), s.stream};
     run_tile(s.affine, rows, cols, in, &out);
   });
   s.epilogue.run(buffers, pool);

@@ -4,10 +4,9 @@
 namespace ridgeline::cpu {
 
 std::span<const Kernel* const> reduce_kernels() {
-  static constexpr const Kernel* kList[] = {&kReduceSumKernel, &kReduceMeanKernel,      &kReduceMaxKernel,
-                                            &kReduceMinKernel, &kReduceProdKernel,      &kReduceL1Kernel,
-                                            &kReduceL2Kernel,  &kReduceSumSquareKernel, &kReduceLogSumKernel,
-                                            &kArgMaxKernel,    &kArgMinKernel};
+  static constexpr const Kernel* kList[] = {
+      &kReduceSumKernel, &kReduceMeanKernel, &kReduceMaxKernel,       &kReduceMinKernel, &kReduceProdKernel,
+      &kReduceL1Kernel,  &kReduceL2Kernel,   &kReduceSumSquareKernel, &kArgMaxKernel,    &kArgMinKernel};
   return kList;
 }
 

@@ -1,4 +1,5 @@
-// cpu.reduce_*: over any axes. Either the contiguous axis is reduced (rows), or it stays (lanes side by side).
+// cpu.reduce_*: over any axes. (Logarithms of sums stay with the reference: a sum near 0 wants double.) Either the
+// contiguous axis is reduced (rows), or it stays (lanes side by side).
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -12,7 +13,7 @@ namespace ridgeline::cpu {
 
 namespace {
 
-enum class Finish { kNone, kMean, kRoot, kLog };
+enum class Finish { kNone, kMean, kRoot };
 
 constexpr int64_t kPart = 1 << 16;  // elements of a long reduction that one piece of work takes
 
@@ -85,7 +86,7 @@ template <Finish kFinish>
 double finish(double total, int64_t count) {
   if (kFinish == Finish::kMean) return total / double(count);
   if (kFinish == Finish::kRoot) return std::sqrt(total);
-  return kFinish == Finish::kLog ? std::log(total) : total;
+  return total;
 }
 
 /// body(offset, n): every row of the reduced nest.
@@ -189,7 +190,5 @@ constinit const Kernel kReduceL1Kernel = reduce<ReduceFold::kSumAbsolute>("cpu.r
 constinit const Kernel kReduceL2Kernel = reduce<ReduceFold::kSumSquare, Finish::kRoot>("cpu.reduce_l2", "ReduceL2");
 constinit const Kernel kReduceSumSquareKernel =
     reduce<ReduceFold::kSumSquare>("cpu.reduce_sum_square", "ReduceSumSquare");
-constinit const Kernel kReduceLogSumKernel =
-    reduce<ReduceFold::kSum, Finish::kLog>("cpu.reduce_log_sum", "ReduceLogSum");
 
 }  // namespace ridgeline::cpu
