@@ -21,6 +21,10 @@ struct Part {
 };
 
 struct State {
+  /// Along a row, a kernel as wide as its stride makes neighbouring outputs of one input pixel: they are the channels
+  /// of one convolution (2x2 with stride 2 and 24 channels: two convolutions of 48 channels instead of four of 24).
+  bool merged = false;
+  int64_t merged_bias = 0;  // floats of the bias, repeated
   ConvGeometry g;
   ImageStrides y;
   ConvEpilogue epilogue;
@@ -35,14 +39,22 @@ std::shared_ptr<const State> make_state(const Problem& problem) {
   const ConvGeometry& g = s.g;
   s.y = *channels_last_strides(problem.output().layout);
   s.epilogue = conv_epilogue(problem, ImageOrder::kChannelsLast);
+  s.merged = g.stride_w > 1 && g.kernel_w == g.stride_w && g.pad_left == 0 && g.dilation_w == 1 && g.groups == 1 &&
+             g.out_w == g.in_w * g.stride_w && s.y.pixel == g.out_channels && s.epilogue.operands.empty() &&
+             (s.epilogue.residual < 0 || s.epilogue.residual_strides.pixel == g.out_channels);
+  std::vector<AxisPhase> columns = axis_phases(g.out_w, g.kernel_w, g.stride_w, g.dilation_w, g.pad_left);
+  if (s.merged) {
+    columns.resize(1);
+    if (s.epilogue.bias >= 0) s.merged_bias = (g.kernel_w * g.out_channels + 15) / 16 * 16;
+  }
   for (const AxisPhase& h : axis_phases(g.out_h, g.kernel_h, g.stride_h, g.dilation_h, g.pad_top))
-    for (const AxisPhase& w : axis_phases(g.out_w, g.kernel_w, g.stride_w, g.dilation_w, g.pad_left)) {
+    for (const AxisPhase& w : columns) {
       DirectShape p;
       p.groups = g.groups, p.images = g.images, p.height = g.in_h, p.width = g.in_w, p.channels = g.group_in();
       p.x = *channels_last_strides(problem.input(0).layout);
       p.kernel_h = h.taps, p.kernel_w = w.taps, p.dilation_h = h.dilation, p.dilation_w = w.dilation;
       p.pad_top = h.pad, p.pad_left = w.pad;
-      p.out_h = h.count, p.out_w = w.count, p.out_channels = g.group_out();
+      p.out_h = h.count, p.out_w = w.count, p.out_channels = g.group_out() * (s.merged ? g.kernel_w : 1);
       const auto every = [&](const ImageStrides& t) {
         return ImageStrides{t.image, t.channel, t.row * g.stride_h, t.pixel * g.stride_w};
       };
@@ -58,6 +70,23 @@ std::shared_ptr<const State> make_state(const Problem& problem) {
   return state;
 }
 
+/// Columns of one row of taps as output channels: [kx][out_channel].
+void pack_merged(const State& s, const Part& part, const float* source, float* packed) {
+  const ConvGeometry& g = s.g;
+  const DirectShape& p = part.plan.shape;
+  std::vector<float> rows(size_t(p.kernel_h * p.channels * p.out_channels));
+  for (int64_t ky = 0; ky < p.kernel_h; ++ky)
+    for (int64_t c = 0; c < p.channels; ++c)
+      for (int64_t o = 0; o < p.out_channels; ++o)
+        rows[size_t((ky * p.channels + c) * p.out_channels + o)] =
+            source[(c * g.out_channels + o % g.out_channels) * g.taps() +
+                   (part.h.kernel_first + ky * part.h.kernel_step) * g.kernel_w + o / g.out_channels];
+  DirectWeights w;
+  w.data = rows.data();
+  w.tap_y = p.channels * p.out_channels, w.channel = p.out_channels, w.out_channel = 1;
+  pack_direct_weights(p, w, packed);
+}
+
 /// Source: [channel][out_channel of the group][ky][kx].
 void pack_weights(const State& s, const float* source, float* packed) {
   const ConvGeometry& g = s.g;
@@ -65,6 +94,10 @@ void pack_weights(const State& s, const float* source, float* packed) {
     const DirectShape& p = part.plan.shape;
     if (part.h.empty || part.w.empty) {
       std::fill_n(packed + part.weights, direct_weight_floats(p.groups, p.out_channels, p.depth()), 0.0f);
+      continue;
+    }
+    if (s.merged) {
+      pack_merged(s, part, source, packed + part.weights);
       continue;
     }
     DirectWeights w;
@@ -94,15 +127,15 @@ double estimate(const Problem& problem, const Tile&, const Ceilings& ceilings) {
 
 int64_t workspace(const Problem& problem, const Tile&) {
   const auto state = make_state(problem);
-  return state->packed_bytes + state->workspace_bytes;
+  return state->packed_bytes + state->merged_bias * 4 + state->workspace_bytes;
 }
 
 Packing packing(const Problem& problem, const Tile&, int input) {
   if (input != 1) return {};
   const auto state = make_state(problem);
   const ConvGeometry& g = state->g;
-  std::string key = fmt::format("direct phases groups {} {}x{} of {}x{} lanes {}:", g.groups, g.group_in(),
-                                g.group_out(), g.kernel_h, g.kernel_w, direct_kernels().lanes);
+  std::string key = fmt::format("direct phases{} groups {} {}x{} of {}x{} lanes {}:", state->merged ? " merged" : "",
+                                g.groups, g.group_in(), g.group_out(), g.kernel_h, g.kernel_w, direct_kernels().lanes);
   for (const Part& p : state->parts)
     key += fmt::format(" {}+{}*{},{}+{}*{}{}", p.h.kernel_first, p.h.taps, p.h.kernel_step, p.w.kernel_first, p.w.taps,
                        p.w.kernel_step, p.h.empty || p.w.empty ? "!" : "");
@@ -139,13 +172,20 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool)
     weights = reinterpret_cast<const float*>(workspace);
     workspace += s.packed_bytes;
   }
+  const float* bias = e.bias >= 0 ? static_cast<const float*>(buffers.inputs[e.bias]) : nullptr;
+  if (s.merged_bias > 0) {
+    float* repeated = reinterpret_cast<float*>(workspace);
+    for (int64_t i = 0; i < s.g.kernel_w * s.g.out_channels; ++i) repeated[i] = bias[i % s.g.out_channels];
+    bias = repeated;
+    workspace += s.merged_bias * 4;
+  }
   for (const Part& part : s.parts) {
     const auto from = [&](const ImageStrides& t) { return part.h.first * t.row + part.w.first * t.pixel; };
     DirectBuffers b;
     b.x = static_cast<const float*>(buffers.inputs[0]);
     b.weights = weights + part.weights;
     b.workspace = workspace;
-    if (e.bias >= 0) b.bias = static_cast<const float*>(buffers.inputs[e.bias]);
+    b.bias = bias;
     if (e.residual >= 0) b.residual = static_cast<const float*>(buffers.inputs[e.residual]) + from(e.residual_strides);
     b.y = static_cast<float*>(buffers.outputs[0]) + from(s.y);
     b.low = e.low, b.high = e.high;
