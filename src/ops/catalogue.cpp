@@ -12,6 +12,7 @@ namespace ridgeline {
 
 namespace {
 
+// clang-format off
 constexpr const OpSchema* kOps[] = {
     // ---- elementwise
     &kAbs, &kAcos, &kAcosh, &kAdd, &kAnd, &kAsin, &kAsinh, &kAtan, &kAtanh, &kBitShift, &kBitwiseAnd, &kBitwiseNot,
@@ -60,6 +61,7 @@ constexpr const OpSchema* kOps[] = {
     &kNegativeLogLikelihoodLoss,
     &kSoftmaxCrossEntropyLoss,
 };
+// clang-format on
 
 // Operators from outside, newest first.
 struct Registered {
