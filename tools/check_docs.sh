@@ -13,5 +13,6 @@ fi
 if [ "${1:-}" = --write ]; then
   cp build/operators.md docs/operators.md
 fi
+[ -e docs/operators.md ] || { echo "docs/operators.md is missing: tools/check_docs.sh --write"; exit 1; }
 diff -u docs/operators.md build/operators.md || { echo "docs/operators.md is stale: tools/check_docs.sh --write"; exit 1; }
 echo "docs/operators.md is what the declarations say"

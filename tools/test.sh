@@ -6,6 +6,7 @@ cd "$(dirname "$0")/.."
 source tools/count.sh
 long=${1:-}
 jobs=${JOBS:-$(nproc)}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 
 # ctest counts its own cases; its report holds the numbers.
 run_ctest() { # run_ctest PRESET [ctest options]
