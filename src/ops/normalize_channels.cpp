@@ -13,9 +13,7 @@ void check_channels(Infer& i, int from, int to) {
   i.require(i.rank(0) >= 2,
             "input '" + std::string(i.op().inputs[0].name) + "' is " + describe(i, 0) + ": at least [N, C] is wanted");
   for (int p = from; p <= to; ++p) {
-    Dim joined;
-    const bool fits = i.rank(p) == 1 && broadcast(i.dim(p, 0), i.dim(0, 1), joined) &&
-                      (!i.dim(p, 0).is(1) || !i.dim(0, 1).known() || i.dim(0, 1).is(1));
+    const bool fits = i.rank(p) == 1 && (!i.dim(p, 0).known() || !i.dim(0, 1).known() || i.dim(p, 0) == i.dim(0, 1));
     i.require(fits, fmt::format("input '{}' is {}: one number for each of the {} channels is wanted",
                                 i.op().inputs[p].name, describe(i, p), i.dim(0, 1).text()));
   }
