@@ -41,8 +41,8 @@ void split(Blocking& blocking, int threads) {
   const Gemm& p = blocking.problem;
   const int64_t panels = ceil_div(p.n, panel_width());
   const double flops = 2.0 * double(p.m) * double(p.n) * double(std::max<int64_t>(p.k, 1)) * double(blocking.batches);
-  // A region costs about a microsecond: under some 100 kFLOP a thread it does not pay.
-  threads = int(std::clamp<double>(flops / 1e5, 1, threads));
+  // A region costs half a microsecond or more: under some 200 kFLOP, a microsecond of a thread, it does not pay.
+  threads = int(std::clamp<double>(flops / 2e5, 1, threads));
   blocking.threads = threads;
   int64_t parts = threads / std::gcd(int64_t(threads), blocking.batches);
   if (blocking.batches >= 4 * threads) parts = 1;

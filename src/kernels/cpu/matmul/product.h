@@ -31,7 +31,6 @@ struct Product {
   std::vector<Further> operands;
 
   bool in_place(int input) const;  // may C share this input's memory?
-  int64_t residual_row() const { return gemm.epilogue.residual_stride; }
 };
 
 /// `pack`: a constant B will be packed ahead.
