@@ -82,6 +82,10 @@ InlinedNodes::InlinedNodes(onnx::ModelProto& model, const std::string& file)
 void InlinedNodes::add(onnx::NodeProto* node, const Opsets& opsets, const std::string& name, int depth) {
   const auto found = functions_.find({normal_domain(node->domain()), node->op_type()});
   if (found != functions_.end()) return inline_call(*node, found->second, name, depth);
+  if (node->input_size() > ModelLimits::kNodeInputs || node->output_size() > ModelLimits::kNodeInputs) {
+    fail(ErrorCode::kBadModel, "{}: node {} has {} inputs and {} outputs; at most {} are allowed", file_, quote(name),
+         node->input_size(), node->output_size(), ModelLimits::kNodeInputs);
+  }
   if (int64_t(nodes_.size()) >= ModelLimits::kNodes) {
     fail(ErrorCode::kBadModel, "{}: more than {} nodes once its functions are inlined", file_, ModelLimits::kNodes);
   }

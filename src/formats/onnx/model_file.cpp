@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include <fmt/format.h>
 #include <google/protobuf/io/coded_stream.h>
@@ -42,6 +43,70 @@ const char* other_format(std::string_view head) {
     return "this is a safetensors file, which is unsupported";
   if (head.starts_with("version https://git-lfs")) return "this is a Git LFS pointer; fetch the file itself";
   return nullptr;
+}
+
+// Which fields of a message hold messages of which kind (onnx.proto): those that can make a small file large in memory.
+enum class Kind { kModel, kGraph, kNode, kAttribute, kFunction, kLeaf };
+std::optional<Kind> kind_of_field(Kind kind, uint32_t field) {
+  switch (kind) {
+    case Kind::kModel:
+      if (field == 7) return Kind::kGraph;
+      if (field == 25) return Kind::kFunction;
+      if (field == 8 || field == 14 || field == 20) return Kind::kLeaf;
+      break;
+    case Kind::kGraph:
+      if (field == 1) return Kind::kNode;
+      if (field == 5 || (field >= 11 && field <= 15)) return Kind::kLeaf;
+      break;
+    case Kind::kNode:
+      if (field == 5) return Kind::kAttribute;
+      break;
+    case Kind::kAttribute:
+      if (field == 6 || field == 11) return Kind::kGraph;
+      if (field == 5 || field == 10 || field == 14 || field == 15 || field == 22 || field == 23) return Kind::kLeaf;
+      break;
+    case Kind::kFunction:
+      if (field == 7) return Kind::kNode;
+      if (field == 9) return Kind::kLeaf;
+      break;
+    case Kind::kLeaf:
+      break;
+  }
+  return std::nullopt;
+}
+
+// Counts messages of two bytes and more, each of which takes a few hundred in memory, without making any. Weights are
+// skipped, not read. False: too many. What is broken is left to the parser, which says so.
+bool few_messages(CodedInputStream& stream, Kind kind, int depth, int64_t& left) {
+  if (depth > ModelLimits::kNesting) return true;
+  while (const uint32_t tag = stream.ReadTag()) {
+    const std::optional<Kind> inner = (tag & 7) == 2 ? kind_of_field(kind, tag >> 3) : std::nullopt;
+    uint64_t number = 0;
+    uint32_t length = 0;
+    if ((tag & 7) == 0) {
+      if (!stream.ReadVarint64(&number)) return true;
+    } else if ((tag & 7) == 1 || (tag & 7) == 5) {
+      if (!stream.Skip((tag & 7) == 1 ? 8 : 4)) return true;
+    } else if ((tag & 7) != 2 || !stream.ReadVarint32(&length) || length > uint32_t(ModelLimits::kFileBytes)) {
+      return true;
+    } else if (!inner || *inner == Kind::kLeaf) {
+      if (inner && --left < 0) return false;
+      if (!stream.Skip(int(length))) return true;
+    } else {
+      if (--left < 0) return false;
+      const auto limit = stream.PushLimit(int(length));
+      if (!few_messages(stream, *inner, depth + 1, left)) return false;
+      if (stream.BytesUntilLimit() > 0) return true;  // broken inside
+      stream.PopLimit(limit);
+    }
+  }
+  return true;
+}
+
+void check_messages(CodedInputStream& stream, const std::string& name) {
+  int64_t left = ModelLimits::kMessages;
+  if (few_messages(stream, Kind::kModel, 0, left)) return;
+  fail(ErrorCode::kBadModel, "{}: more than {} nodes, attributes and values", name, ModelLimits::kMessages);
 }
 
 onnx::ModelProto parse(CodedInputStream& stream, const std::string& name, std::string_view head) {
@@ -99,6 +164,12 @@ onnx::ModelProto read_model(const std::string& path) {
   }
   char head[32];
   const ssize_t got = pread(file.descriptor(), head, sizeof(head), 0);
+  {
+    google::protobuf::io::FileInputStream input(file.descriptor(), 1 << 16);
+    CodedInputStream stream(&input);
+    check_messages(stream, path);
+  }
+  lseek(file.descriptor(), 0, SEEK_SET);
   google::protobuf::io::FileInputStream input(file.descriptor(), 1 << 20);
   CodedInputStream stream(&input);
   return parse(stream, path, std::string_view(head, size_t(got > 0 ? got : 0)));
@@ -107,6 +178,8 @@ onnx::ModelProto read_model(const std::string& path) {
 onnx::ModelProto read_model(std::span<const std::byte> bytes, const std::string& name) {
   if (bytes.empty()) fail(ErrorCode::kBadModel, "{}: not an ONNX model: it is empty", name);
   if (int64_t(bytes.size()) > ModelLimits::kFileBytes) fail(ErrorCode::kBadModel, "{}: more than 2 GiB", name);
+  CodedInputStream counted(reinterpret_cast<const uint8_t*>(bytes.data()), int(bytes.size()));
+  check_messages(counted, name);
   CodedInputStream stream(reinterpret_cast<const uint8_t*>(bytes.data()), int(bytes.size()));
   const std::string_view head(reinterpret_cast<const char*>(bytes.data()), std::min<size_t>(bytes.size(), 32));
   return parse(stream, name, head);
