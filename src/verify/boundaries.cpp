@@ -6,34 +6,71 @@
 
 #include "verify/bisect.h"
 #include "verify/compare.h"
-#include "verify/reference_run.h"
 #include "verify/graph_tolerance.h"
+#include "verify/reference_run.h"
 
 namespace ridgeline {
 namespace {
 
-/// The name of each kernel step's outputs, "" where two nodes share a name.
-class ValueNames {
+/// Which value of the untouched graph a step's output stands for: the one value that leaves the set of imported nodes
+/// that the step stands for. (Not the value of the same name: a contraction that takes its epilogue in keeps the name
+/// it had without it.)
+class Boundaries {
  public:
-  explicit ValueNames(const Graph& graph) : graph_(graph) {
-    for (NodeId id : graph.order()) {
-      const auto [at, is_new] = by_name_.emplace(graph.node(id).name, id);
-      if (!is_new) at->second = kNoNode;
+  Boundaries(const Graph& imported, const Graph& optimized) : imported_(imported), optimized_(optimized) {
+    const std::vector<NodeId> order = imported.order();
+    for (size_t k = 0; k < order.size(); ++k) imported_node_[imported.node(order[k]).name] = {order[k], int(k)};
+    for (NodeId id : optimized.order()) {
+      const Node& node = optimized.node(id);
+      by_name_.emplace(node.name, id);
+      for (const std::string& origin : origins_of(node)) ++claims_[origin];
     }
   }
-  std::string of(const Step& step, int output) const {
-    if (step.kind != Step::Kind::kKernel) return {};  // copies change layouts, not values
+
+  /// kNoValue where the step is no boundary: a copy, or one of several steps that share an imported node.
+  ValueId of(const Step& step, int output) const {
+    if (step.kind != Step::Kind::kKernel) return kNoValue;
     const auto found = by_name_.find(step.name);
-    if (found == by_name_.end() || found->second == kNoNode) return {};
-    const Node& node = graph_.node(found->second);
-    if (node.op != step.call.problem.op) return {};  // a step that only shares the node's name
-    const ValueId v = node.output(output);
-    return v == kNoValue ? std::string() : graph_.value(v).name;
+    if (found == by_name_.end()) return kNoValue;
+    const Node& node = optimized_.node(found->second);
+    if (node.op != step.call.problem.op) return kNoValue;  // a step that only shares the node's name
+    std::vector<std::pair<int, ValueId>> leaving;
+    std::set<NodeId> inside;
+    for (const std::string& origin : origins_of(node)) {
+      const auto at = imported_node_.find(origin);
+      if (at == imported_node_.end() || claims_.at(origin) > 1) return kNoValue;
+      inside.insert(at->second.first);
+    }
+    for (const std::string& origin : origins_of(node)) {
+      const auto& [id, place] = imported_node_.at(origin);
+      for (ValueId v : imported_.node(id).outputs) {
+        if (v == kNoValue) continue;
+        bool leaves = imported_.value(v).is_output;
+        for (NodeId user : imported_.users(v)) leaves = leaves || !inside.count(user);
+        if (leaves) leaving.push_back({place, v});
+      }
+    }
+    std::sort(leaving.begin(), leaving.end());
+    leaving.erase(std::unique(leaving.begin(), leaving.end()), leaving.end());
+    if (leaving.size() == 1 && output == 0) return leaving[0].second;
+    // An addition and its normalization: output 0 is the later one.
+    if (leaving.size() == 2 && node.outputs.size() == 2 && node.op->domain == "ridgeline")
+      return leaving[output == 0 ? 1 : 0].second;
+    return kNoValue;
   }
 
  private:
-  const Graph& graph_;
+  static std::vector<std::string> origins_of(const Node& node) {
+    std::vector<std::string> origins = node.origin.empty() ? std::vector<std::string>{node.name} : node.origin;
+    std::sort(origins.begin(), origins.end());
+    origins.erase(std::unique(origins.begin(), origins.end()), origins.end());
+    return origins;
+  }
+
+  const Graph &imported_, &optimized_;
+  std::unordered_map<std::string, std::pair<NodeId, int>> imported_node_;
   std::unordered_map<std::string, NodeId> by_name_;
+  std::unordered_map<std::string, int> claims_;
 };
 
 struct Observed {
@@ -41,11 +78,10 @@ struct Observed {
   Tensor tensor;
 };
 
-/// Runs the plan and keeps what its steps wrote, by value name.
-void run_and_observe(const Graph& optimized, const std::shared_ptr<const Plan>& plan,
-                     const std::map<std::string, Tensor>& feeds, const std::set<std::string>& wanted,
-                     std::map<std::string, Observed>& observed, std::vector<std::string>& order,
-                     std::vector<Tensor>& outputs) {
+/// Runs the plan and keeps what its steps wrote, by the imported graph's value.
+void run_and_observe(const Boundaries& boundaries, const std::shared_ptr<const Plan>& plan,
+                     const std::map<std::string, Tensor>& feeds, std::map<ValueId, Observed>& observed,
+                     std::vector<ValueId>& order, std::vector<Tensor>& outputs) {
   Executor executor(plan);
   std::vector<const void*> in;
   std::vector<void*> out;
@@ -54,15 +90,14 @@ void run_and_observe(const Graph& optimized, const std::shared_ptr<const Plan>& 
     outputs.push_back(Tensor::zeros(t.dtype, t.shape));
     out.push_back(outputs.back().data());
   }
-  const ValueNames names(optimized);
   executor.run_observed(in, out, [&](int step, int output, const TensorView& view) {
     const Step& s = plan->steps[size_t(step)];
-    const std::string name = names.of(s, output);
-    if (!wanted.count(name) || observed.count(name)) return;
+    const ValueId v = boundaries.of(s, output);
+    if (v == kNoValue || observed.count(v)) return;
     Tensor copy(view.dtype, view.shape());
     copy_elements(view, copy.view());
-    observed[name] = {s.name, copy};
-    order.push_back(name);
+    observed[v] = {s.name, copy};
+    order.push_back(v);
   });
 }
 
@@ -76,33 +111,29 @@ Verification verify(const Graph& graph, const std::map<std::string, Tensor>& fee
     inputs.push_back(found->second);
   }
   const std::vector<double> tolerances = value_tolerances(graph, options.plan.bindings);
-  std::set<std::string> wanted;
-  for (int v = 0; v < graph.value_count(); ++v)
-    if (graph.value(v).producer != kNoNode) wanted.insert(graph.value(v).name);
-
-  std::map<std::string, Observed> observed;
-  std::vector<std::string> order;
+  std::map<ValueId, Observed> observed;
+  std::vector<ValueId> order;
   std::vector<Tensor> outputs;
   const OptimizedPlan candidate = optimize_and_plan(graph, options, options.pipeline.most_rewrites);
-  run_and_observe(candidate.graph, candidate.plan, feeds, wanted, observed, order, outputs);
+  run_and_observe(Boundaries(graph, candidate.graph), candidate.plan, feeds, observed, order, outputs);
 
-  std::map<std::string, Boundary> found;
+  std::map<ValueId, Boundary> found;
   ReferenceRun reference;
   reference.threads = std::max(1, options.plan.threads);
   reference.observe = [&](ValueId v, const Tensor& right) {
-    const std::string& name = graph.value(v).name;
-    const auto at = observed.find(name);
+    const auto at = observed.find(v);
     if (at == observed.end()) return;
-    // A pass may keep a name for what has another shape by now (a merged batch): that is no boundary.
-    if (at->second.tensor.shape() == right.shape() && at->second.tensor.dtype() == right.dtype())
-      found[name] = {name, at->second.node, max_error(at->second.tensor, right), tolerances[size_t(v)]};
+    const Tensor& y = at->second.tensor;
+    // Another shape: a reshape or transpose was taken in as well, and the step writes what comes before or after it.
+    if (y.shape() == right.shape() && y.dtype() == right.dtype())
+      found[v] = {graph.value(v).name, at->second.node, max_error(y, right), tolerances[size_t(v)]};
     observed.erase(at);
   };
   const std::vector<Tensor> right = run_reference(graph, inputs, reference);
 
   Verification result;
-  for (const std::string& name : order)
-    if (const auto at = found.find(name); at != found.end()) result.boundaries.push_back(at->second);
+  for (ValueId v : order)
+    if (const auto at = found.find(v); at != found.end()) result.boundaries.push_back(at->second);
   for (size_t o = 0; o < right.size(); ++o) {
     const Value& value = graph.value(graph.outputs[o]);
     const Boundary b{value.name, "", max_error(outputs[o], right[o]), tolerances[size_t(graph.outputs[o])]};

@@ -21,7 +21,7 @@ struct VerifyOptions {
 };
 
 struct Boundary {
-  std::string value;  // its name, in both graphs
+  std::string value;  // its name in the untouched graph
   std::string node;   // that writes it in the optimized one
   double error = 0;   // as max_error measures
   double tolerance = 0;
