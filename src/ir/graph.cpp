@@ -207,17 +207,17 @@ void Graph::replace_uses(ValueId from, ValueId to) {
     Node& node = nodes_[size_t(id)];
     for (size_t i = 0; i < node.inputs.size(); ++i) if (node.inputs[i] == from) set_input(node, int(i), to);
   }
-  Value& old = values_[size_t(from)];
-  if (!old.is_output) return;
-  std::replace(outputs.begin(), outputs.end(), from, to);
-  old.is_output = false;
-  Value& next = values_[size_t(to)];
-  // The output keeps its name if the new value is free to take it: not an input, a constant, or an output under its own name.
+  Value &old = values_[size_t(from)], &next = values_[size_t(to)];
+  // The name goes with the meaning: what `from` was, `to` is now. It must be free to take it: no input, constant or output under
+  // a name of its own.
   if (!next.is_input && !next.is_constant() && !next.is_output) {
     std::swap(old.name, next.name);
     by_name_[old.name] = from;
     by_name_[next.name] = to;
   }
+  if (!old.is_output) return;
+  std::replace(outputs.begin(), outputs.end(), from, to);
+  old.is_output = false;
   next.is_output = true;
 }
 

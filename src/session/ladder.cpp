@@ -11,6 +11,7 @@ namespace {
 
 constexpr int kLeastRounds = 7;        // medians of fewer say little
 constexpr double kNoise = 0.005;       // paired medians of one plan against itself differ by up to half a percent here
+constexpr double kSurely = 0.7;        // of the rounds: a coin that falls so in 7 of 7 to 12 is loaded
 constexpr double kTrialSeconds = 0.5;  // to decide about one pass
 
 struct Built {
@@ -58,6 +59,14 @@ double error_against(const Runner& runner, const ReferenceResult& reference) {
     worst = std::max(worst, max_error(y, reference.outputs[i]));
   }
   return worst;
+}
+
+// Is b slower than a beyond noise? The paired median says by how much, the share of rounds in which it is slower says how surely.
+bool clearly_slower(const Samples& a, const Samples& b) {
+  int slower = 0;
+  const int rounds = std::min(a.count(), b.count());
+  for (int i = 0; i < rounds; ++i) slower += b.times_ns()[size_t(i)] > a.times_ns()[size_t(i)];
+  return median_ratio(b, a) > 1 + kNoise && slower >= kSurely * rounds;
 }
 
 // Median of the paired ratios b / a.
@@ -196,7 +205,7 @@ Ladder build_ladder(Model& model, const LadderOptions& options) {
   for (size_t s = 0; s < built.size(); ++s) {
     StageResult& result = ladder.stages[s];
     const double against = s ? median_ratio(samples[s], samples[runs]) : 1;
-    if (s && against > 1 + kNoise) {
+    if (s && clearly_slower(samples[runs], samples[s])) {
       for (const std::string& pass : passes_that_applied(built[s].compiled, result.stage)) mark_undone(ladder.decisions, pass, against, samples[runs].median() / 1e3);
       result.undone = true;
       result.note += fmt::format("{}did not pay ({:+.1f} %): runs the plan of '{}'", result.note.empty() ? "" : "; ", (against - 1) * 100, name(ladder.stages[runs].stage));
