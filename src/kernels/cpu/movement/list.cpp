@@ -7,7 +7,7 @@ std::span<const Kernel* const> movement_kernels() {
   static constexpr const Kernel* kList[] = {
       &kCopyKernel,      &kIdentityKernel,     &kTransposeKernel,    &kReshapeKernel, &kFlattenKernel, &kSqueezeKernel,
       &kUnsqueezeKernel, &kExpandKernel,       &kTileKernel,         &kSliceKernel,   &kConcatKernel,  &kSplitKernel,
-      &kPadKernel,       &kDepthToSpaceKernel, &kSpaceToDepthKernel, &kGatherKernel,  &kResizeKernel};
+      &kPadKernel,       &kDepthToSpaceKernel, &kSpaceToDepthKernel, &kGatherKernel,  &kResizeKernel,  &kTriluKernel};
   return kList;
 }
 
