@@ -18,6 +18,9 @@ namespace {
 
 using Type = AttributeSpec::Type;
 
+// Optional in the standard's nodes, but what a caller of the operator wants.
+bool is_result(const OpSchema& op, const OutputSpec& output) { return !output.optional || op.name == "TopK"; }
+
 // Names that the rule below would cut in the wrong place, and those of C++.
 const std::map<std::string_view, std::string_view> kNames = {{"IsNaN", "is_nan"}, {"SiLU", "silu"}, {"PRelu", "prelu"},
                                                              {"And", "and_"},     {"Or", "or_"},    {"Not", "not_"},
@@ -147,7 +150,7 @@ std::string function_of(const OpSchema& op) {
   bool many = false;
   std::string members, taken;
   for (const OutputSpec& o : op.outputs) {
-    if (o.optional) continue;
+    if (!is_result(op, o)) continue;
     many = many || o.variadic;
     members += fmt::format("{}{}", members.empty() ? "" : ", ", snake(o.name));
     taken += fmt::format("{}all_outputs[{}]", taken.empty() ? "" : ", ", results++);
