@@ -45,7 +45,7 @@ void run(const Common& common, const Arguments& arguments) {
   ConstantStore store;
   const Feeds feeds = std::move(model.feeds);
   Compiled compiled = compile(model, options, store);
-  const int64_t before_run = status_bytes("VmRSS:");
+  const int64_t before_run = status_bytes("VmRSS:"), after_planning = status_bytes("VmHWM:");
   Runner runner(compiled.plan, feeds);
   runner.run();
 
@@ -72,10 +72,11 @@ void run(const Common& common, const Arguments& arguments) {
     document["peak_rss_bytes"] = status_bytes("VmHWM:");
     document["arena_bytes"] = compiled.plan->arena_bytes;
     document["weight_bytes"] = store.bytes();
-    // What stands when the plan is made (the program, packed weights, inputs), plus what the run still touches.
+    // What stands when the plan is made (the program, packed weights, inputs), plus what the run still touches; or what making the
+    // plan took, if that was more.
     int64_t outputs_bytes = 0;
     for (const Tensor& t : runner.outputs()) outputs_bytes += t.bytes();
-    document["predicted_peak_bytes"] = before_run + compiled.plan->arena_bytes + outputs_bytes;
+    document["predicted_peak_bytes"] = std::max(after_planning, before_run + compiled.plan->arena_bytes + outputs_bytes);
     document["kernels"] = compiled.plan->kernel_count();
     text += fmt::format("latency {:.3f} ms (p10 {:.3f}, p90 {:.3f}, {} runs); load {:.0f} ms, optimize and plan {:.0f} ms; peak {:.1f} MiB, of which weights {:.1f}, arena {:.1f}\n",
                         samples.median() / 1e6, samples.p10() / 1e6, samples.p90() / 1e6, samples.count(), model.load_ms, compiled.optimize_ms + compiled.plan_ms,

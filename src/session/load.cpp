@@ -130,7 +130,8 @@ Model load_model(const std::string& path, const LoadOptions& options) {
     model.load_ms = load_ms;
     return model;
   } catch (const Error& error) {
-    throw Error(error.code(), path + ": " + error.what());
+    const std::string message = error.what();
+    throw Error(error.code(), message.starts_with(path) ? message : path + ": " + message);
   }
 }
 

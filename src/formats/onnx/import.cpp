@@ -199,7 +199,8 @@ class Importer {
     Extents sizes;
     for (int i = 0; i < type.shape().dim_size(); ++i) {
       const Dimension& dim = type.shape().dim(i);
-      if (dim.value_case() == Dimension::kDimValue) {
+      // Old exporters write an open dimension as -1.
+      if (dim.value_case() == Dimension::kDimValue && dim.dim_value() != -1) {
         if (dim.dim_value() < 0) refuse("input {}: dimension {} is {}", quote(input.name()), i, dim.dim_value());
         shape.push_back(Dim(dim.dim_value()));
         sizes.push_back(dim.dim_value());
