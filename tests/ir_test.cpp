@@ -77,7 +77,8 @@ TEST(Program, ReadsAndPrintsExpressions) {
 
 TEST(Program, ComposesAndSimplifies) {
   static constexpr std::array<std::string_view, 2> kTwo = {"a", "b"};
-  const Program first = Program::parse("a * b", kTwo, DType::kF32), second = Program::parse("max(a + b, 0)", kTwo, DType::kF32);
+  const Program first = Program::parse("a * b", kTwo, DType::kF32),
+                second = Program::parse("max(a + b, 0)", kTwo, DType::kF32);
   auto joined = Program::compose(first, 0, second, 0);
   ASSERT_TRUE(joined);
   ASSERT_EQ(joined->inputs.size(), 3u);
@@ -95,7 +96,8 @@ TEST(Program, ComposesAndSimplifies) {
 }
 
 TEST(Program, SimplifyingKeepsMeaning) {
-  for (std::string_view text : {"min(max(x, 0), 6)", "x * 1 + y * z", "pow(x, 2) - 0", "max(min(x, y), -1) * 2 + 3", "(2 + 3) * x", "x / 1 + pow(y, 0.5)"}) {
+  for (std::string_view text : {"min(max(x, 0), 6)", "x * 1 + y * z", "pow(x, 2) - 0", "max(min(x, y), -1) * 2 + 3",
+                                "(2 + 3) * x", "x / 1 + pow(y, 0.5)"}) {
     Program p = parse(text);
     const Program before = p;
     p.simplify();
@@ -118,7 +120,8 @@ TEST(Program, EveryExporterSpellingIsRecognised) {
       {"0.5 * x * (1 + tanh(0.79788456 * (x + 0.044715 * pow(x, 3))))", "GeluTanh"},
       {"max(x, 0)", "Relu"},
   };
-  for (const auto& [text, name] : spellings) EXPECT_EQ(known_function(Program::parse(text, kOne, DType::kF32)), name) << text;
+  for (const auto& [text, name] : spellings)
+    EXPECT_EQ(known_function(Program::parse(text, kOne, DType::kF32)), name) << text;
   EXPECT_EQ(known_function(Program::parse("x * 0.5 * (1 + erf(x))", kOne, DType::kF32)), "");
   EXPECT_EQ(known_function(Program::parse("x * clamp(x / 6 + 0.4, 0, 1)", kOne, DType::kF32)), "");
 }
@@ -176,7 +179,8 @@ TEST(Graph, FaultsAreFound) {
 }
 
 TEST(Problem, TextIsReadBack) {
-  for (const char* line : {"a=f32[7,13] b=f32[13,5]!", "a=f32[2,7,13] b=f32[13,5]! e1=f32[5]! epilogue='relu(v + e1)'"}) {
+  for (const char* line :
+       {"a=f32[7,13] b=f32[13,5]!", "a=f32[2,7,13] b=f32[13,5]! e1=f32[5]! epilogue='relu(v + e1)'"}) {
     const Problem p = parse_problem(*find_op("MatMul"), line);
     const Problem again = parse_problem(*find_op("MatMul"), p.text());
     EXPECT_EQ(p.text(), again.text());
@@ -189,7 +193,8 @@ TEST(Reference, RunsADecomposition) {
   // A composite's decomposition agrees with its own reference.
   const OpSchema& norm = *find_op("LayerNormalization");
   ASSERT_FALSE(norm.decompose.empty());
-  const Tensor x = Tensor::from<float>({2, 4}, {1, 2, 3, 5, -1, 0, 4, 2}), scale = Tensor::from<float>({4}, {1, 2, 0.5, 1}), bias = Tensor::from<float>({4}, {0, 1, 0, -1});
+  const Tensor x = Tensor::from<float>({2, 4}, {1, 2, 3, 5, -1, 0, 4, 2}),
+               scale = Tensor::from<float>({4}, {1, 2, 0.5, 1}), bias = Tensor::from<float>({4}, {0, 1, 0, -1});
   std::vector<ValueInfo> infos;
   for (const Tensor& t : {x, scale, bias}) infos.push_back({t.dtype(), to_shape(t.shape()), std::nullopt, {}});
   const Graph g = decompose(norm, {}, infos, 1);

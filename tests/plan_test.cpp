@@ -40,13 +40,17 @@ Graph network() {
   Attributes pads;
   pads.set("pads", std::vector<int64_t>{1, 1, 1, 1});
   const ValueId x = g.add_input("x", DType::kF32, Shape{Dim::symbol("N"), 8, 10, 10});
-  const ValueId a = g.node(g.add_node(*find_op("Conv"), {x, g.add_constant("w1", noise({8, 8, 3, 3})), g.add_constant("b1", noise({8}))}, pads)).output();
+  const ValueId a =
+      g.node(g.add_node(*find_op("Conv"),
+                        {x, g.add_constant("w1", noise({8, 8, 3, 3})), g.add_constant("b1", noise({8}))}, pads))
+          .output();
   const ValueId r = g.node(g.add_node(*find_op("Relu"), {a})).output();
   const ValueId b = g.node(g.add_node(*find_op("Conv"), {r, g.add_constant("w2", noise({8, 8, 3, 3}))}, pads)).output();
   const ValueId s = g.node(g.add_node(*find_op("Add"), {b, x})).output();
   const ValueId p = g.node(g.add_node(*find_op("GlobalAveragePool"), {s})).output();
   const ValueId f = g.node(g.add_node(*find_op("Flatten"), {p})).output();
-  const ValueId y = g.node(g.add_node(*find_op("MatMul"), {f, g.add_constant("w3", noise({8, 5}))}, {}, 1, {"y"})).output();
+  const ValueId y =
+      g.node(g.add_node(*find_op("MatMul"), {f, g.add_constant("w3", noise({8, 5}))}, {}, 1, {"y"})).output();
   g.mark_output(y);
   return g;
 }
@@ -149,8 +153,12 @@ TEST(Plan, TwoPlansRunInTwoThreads) {
   Runner first(compiled.plan, model.feeds), second(compiled.plan, model.feeds);
   first.run();
   const Tensor right = first.outputs()[0].clone();
-  std::thread a([&] { for (int i = 0; i < 50; ++i) first.run(); });
-  std::thread b([&] { for (int i = 0; i < 50; ++i) second.run(); });
+  std::thread a([&] {
+    for (int i = 0; i < 50; ++i) first.run();
+  });
+  std::thread b([&] {
+    for (int i = 0; i < 50; ++i) second.run();
+  });
   a.join();
   b.join();
   EXPECT_EQ(max_error(first.outputs()[0], right), 0);

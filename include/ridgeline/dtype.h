@@ -7,8 +7,24 @@
 namespace ridgeline {
 
 enum class DType : uint8_t {
-  kNone, kF64, kF32, kF16, kBF16, kF8E4M3, kF8E5M2,
-  kI8, kI16, kI32, kI64, kU8, kU16, kU32, kU64, kBool, kI4, kU4,
+  kNone,
+  kF64,
+  kF32,
+  kF16,
+  kBF16,
+  kF8E4M3,
+  kF8E5M2,
+  kI8,
+  kI16,
+  kI32,
+  kI64,
+  kU8,
+  kU16,
+  kU32,
+  kU64,
+  kBool,
+  kI4,
+  kU4,
 };
 inline constexpr int kDTypeCount = 18;
 
@@ -36,18 +52,52 @@ inline int64_t bytes_of(DType dtype, int64_t elements) { return (elements * info
 DType dtype_named(std::string_view name);
 DType dtype_of_onnx(int onnx_id);
 
-template <typename T> constexpr DType dtype_of();
-template <> constexpr DType dtype_of<double>() { return DType::kF64; }
-template <> constexpr DType dtype_of<float>() { return DType::kF32; }
-template <> constexpr DType dtype_of<int8_t>() { return DType::kI8; }
-template <> constexpr DType dtype_of<int16_t>() { return DType::kI16; }
-template <> constexpr DType dtype_of<int32_t>() { return DType::kI32; }
-template <> constexpr DType dtype_of<int64_t>() { return DType::kI64; }
-template <> constexpr DType dtype_of<uint8_t>() { return DType::kU8; }
-template <> constexpr DType dtype_of<uint16_t>() { return DType::kU16; }
-template <> constexpr DType dtype_of<uint32_t>() { return DType::kU32; }
-template <> constexpr DType dtype_of<uint64_t>() { return DType::kU64; }
-template <> constexpr DType dtype_of<bool>() { return DType::kBool; }
+template <typename T>
+constexpr DType dtype_of();
+template <>
+constexpr DType dtype_of<double>() {
+  return DType::kF64;
+}
+template <>
+constexpr DType dtype_of<float>() {
+  return DType::kF32;
+}
+template <>
+constexpr DType dtype_of<int8_t>() {
+  return DType::kI8;
+}
+template <>
+constexpr DType dtype_of<int16_t>() {
+  return DType::kI16;
+}
+template <>
+constexpr DType dtype_of<int32_t>() {
+  return DType::kI32;
+}
+template <>
+constexpr DType dtype_of<int64_t>() {
+  return DType::kI64;
+}
+template <>
+constexpr DType dtype_of<uint8_t>() {
+  return DType::kU8;
+}
+template <>
+constexpr DType dtype_of<uint16_t>() {
+  return DType::kU16;
+}
+template <>
+constexpr DType dtype_of<uint32_t>() {
+  return DType::kU32;
+}
+template <>
+constexpr DType dtype_of<uint64_t>() {
+  return DType::kU64;
+}
+template <>
+constexpr DType dtype_of<bool>() {
+  return DType::kBool;
+}
 
 /// One element, read as double (exact for all but 64-bit integers above 2^53) or as int64 (u64 keeps its bits).
 double load_f64(DType dtype, const void* data, int64_t index);

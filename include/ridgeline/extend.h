@@ -17,8 +17,8 @@
 
 namespace ridgeline {
 
-/// The importer, the dispatcher and Op find the operator from now on. Throws Error{kUsage} if it has no name, `infer` or
-/// meaning, or its name is taken in its domain. (Defined beside the catalogue: src/ops/catalogue.cpp.)
+/// The importer, the dispatcher and Op find the operator from now on. Throws Error{kUsage} if it has no name, `infer`
+/// or meaning, or its name is taken in its domain. (Defined beside the catalogue: src/ops/catalogue.cpp.)
 void register_op(const OpSchema& op);
 
 }  // namespace ridgeline

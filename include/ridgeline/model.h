@@ -22,7 +22,7 @@ struct ModelOptions {
   std::map<std::string, int64_t> dims;   // extents of named dimensions; those that nothing gives are 1
   std::map<std::string, Tensor> inputs;  // by name: their shapes bind dimensions. An input on whose *content* shapes
                                          // depend must be given; it becomes part of the model
-  uint64_t seed = 0;  // inputs that are not given get seeded values (measuring, verifying)
+  uint64_t seed = 0;                     // inputs that are not given get seeded values (measuring, verifying)
 };
 
 /// A value: copies share the weights.

@@ -52,7 +52,10 @@ struct TensorView {
   DType dtype = DType::kNone;
   Layout layout;
 
-  template <typename T> T* as() const { return static_cast<T*>(data); }
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
   const Extents& shape() const { return layout.shape; }
 };
 
@@ -64,15 +67,20 @@ class Tensor {
   static Tensor zeros(DType dtype, Extents shape);
   /// Shares memory that somebody else keeps alive (a mapped file, a caller's buffer).
   static Tensor wrap(DType dtype, Extents shape, std::shared_ptr<void> memory);
-  template <typename T> static Tensor of(Extents shape, std::initializer_list<T> values) {
+  template <typename T>
+  static Tensor of(Extents shape, std::initializer_list<T> values) {
     return from(std::move(shape), std::vector<T>(values));
   }
-  template <typename T> static Tensor from(Extents shape, const std::vector<T>& values) {
+  template <typename T>
+  static Tensor from(Extents shape, const std::vector<T>& values) {
     Tensor t(dtype_of<T>(), std::move(shape));
     for (int64_t i = 0; i < t.elements() && i < int64_t(values.size()); ++i) t.template as<T>()[i] = values[size_t(i)];
     return t;
   }
-  template <typename T> static Tensor scalar(T value) { return from<T>({}, std::vector<T>{value}); }
+  template <typename T>
+  static Tensor scalar(T value) {
+    return from<T>({}, std::vector<T>{value});
+  }
   static Tensor scalar_of(DType dtype, double value);
 
   explicit operator bool() const { return dtype_ != DType::kNone; }
@@ -82,7 +90,10 @@ class Tensor {
   int64_t elements() const { return element_count(shape_); }
   int64_t bytes() const { return bytes_of(dtype_, elements()); }
   void* data() const { return memory_.get(); }
-  template <typename T> T* as() const { return static_cast<T*>(memory_.get()); }
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(memory_.get());
+  }
   double f64(int64_t i) const { return load_f64(dtype_, data(), i); }
   int64_t i64(int64_t i) const { return load_i64(dtype_, data(), i); }
   std::vector<int64_t> to_i64() const;

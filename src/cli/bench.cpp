@@ -8,38 +8,70 @@
 namespace ridgeline::cli {
 
 void add_bench(CLI::App& app, Common& common) {
-  struct Arguments { std::string op; std::vector<std::string> keys; double seconds = 1; };
+  struct Arguments {
+    std::string op;
+    std::vector<std::string> keys;
+    double seconds = 1;
+  };
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = add_command(app, common, "bench", "Time every kernel of one operator beside its roof: ridgeline bench matmul m=1024 n=1024 k=1024", [&common, arguments] {
-    const int threads = common.threads ? common.threads : available_cores();
-    const BenchProblem given = parse_bench_problem(arguments->op, arguments->keys, threads);
-    if (!cached_ceilings()) common.progress("ridgeline: measuring the machine's ceilings, once (about 15 s)");
-    const Ceilings ceilings = machine_ceilings();
-    BenchOptions options;
-    options.warm = given.warm;
-    options.seconds = arguments->seconds;
-    options.forced = given.forced;
-    const BenchResult r = bench(given.problem, ceilings, options);
-    Json kernels = Json::array();
-    std::string text = fmt::format("{}: {} FLOPs, {} bytes, floor {:.2f} us ({}-bound; {:.1f} {} by {}), {} thread{}\n", given.words, r.cost.flops, r.cost.bytes(), r.floor.time_ns / 1e3, name(r.floor.bound), r.ceiling,
-                                   r.floor.bound == Bound::kCompute ? "Gop/s" : "GB/s", r.ceiling_way, threads, threads == 1 ? "" : "s");
-    text += fmt::format("{:<28} {:>11} {:>11} {:>11} {:>9} {:>9} {:>6}\n", "kernel", "median us", "p10", "p90", "Gop/s", "GB/s", "roof");
-    for (const BenchRow& row : r.rows) {
-      Json entry = {{"name", row.name}, {"rival", row.rival}, {"supported", row.supported}, {"reason", row.reason}, {"layout", row.layout}, {"chosen", row.chosen}};
-      if (row.timed()) {
-        entry.update({{"median_us", row.samples.median() / 1e3}, {"p10_us", row.samples.p10() / 1e3}, {"p90_us", row.samples.p90() / 1e3}, {"gop_s", row.gop_s}, {"gb_s", row.gb_s}, {"roof_share", row.roof_share}, {"samples", row.samples.count()}});
-        text += fmt::format("{:<28} {:>11.2f} {:>11.2f} {:>11.2f} {:>9.1f} {:>9.2f} {:>5.0f}% {}{}\n", row.name, row.samples.median() / 1e3, row.samples.p10() / 1e3, row.samples.p90() / 1e3, row.gop_s, row.gb_s, row.roof_share * 100, row.chosen ? "<- chosen " : "", row.layout);
-      } else {
-        text += fmt::format("{:<28} {}\n", row.name, row.reason);
-      }
-      kernels.push_back(entry);
-    }
-    common.show({{"problem", given.words}, {"flops", r.cost.flops}, {"bytes", r.cost.bytes()}, {"floor_us", r.floor.time_ns / 1e3}, {"bound", std::string(name(r.floor.bound))}, {"ceiling", r.ceiling}, {"threads", threads}, {"kernels", kernels}}, text);
-  });
-  command->add_option("op", arguments->op, "matmul, conv, attention, softmax, layer_norm, rms_norm, relu, add, transpose, ..., or a schema's name")->required();
+  CLI::App* command = add_command(
+      app, common, "bench",
+      "Time every kernel of one operator beside its roof: ridgeline bench matmul m=1024 n=1024 k=1024",
+      [&common, arguments] {
+        const int threads = common.threads ? common.threads : available_cores();
+        const BenchProblem given = parse_bench_problem(arguments->op, arguments->keys, threads);
+        if (!cached_ceilings()) common.progress("ridgeline: measuring the machine's ceilings, once (about 15 s)");
+        const Ceilings ceilings = machine_ceilings();
+        BenchOptions options;
+        options.warm = given.warm;
+        options.seconds = arguments->seconds;
+        options.forced = given.forced;
+        const BenchResult r = bench(given.problem, ceilings, options);
+        Json kernels = Json::array();
+        std::string text = fmt::format(
+            "{}: {} FLOPs, {} bytes, floor {:.2f} us ({}-bound; {:.1f} {} by {}), {} thread{}\n", given.words,
+            r.cost.flops, r.cost.bytes(), r.floor.time_ns / 1e3, name(r.floor.bound), r.ceiling,
+            r.floor.bound == Bound::kCompute ? "Gop/s" : "GB/s", r.ceiling_way, threads, threads == 1 ? "" : "s");
+        text += fmt::format("{:<28} {:>11} {:>11} {:>11} {:>9} {:>9} {:>6}\n", "kernel", "median us", "p10", "p90",
+                            "Gop/s", "GB/s", "roof");
+        for (const BenchRow& row : r.rows) {
+          Json entry = {{"name", row.name},     {"rival", row.rival},   {"supported", row.supported},
+                        {"reason", row.reason}, {"layout", row.layout}, {"chosen", row.chosen}};
+          if (row.timed()) {
+            entry.update({{"median_us", row.samples.median() / 1e3},
+                          {"p10_us", row.samples.p10() / 1e3},
+                          {"p90_us", row.samples.p90() / 1e3},
+                          {"gop_s", row.gop_s},
+                          {"gb_s", row.gb_s},
+                          {"roof_share", row.roof_share},
+                          {"samples", row.samples.count()}});
+            text += fmt::format("{:<28} {:>11.2f} {:>11.2f} {:>11.2f} {:>9.1f} {:>9.2f} {:>5.0f}% {}{}\n", row.name,
+                                row.samples.median() / 1e3, row.samples.p10() / 1e3, row.samples.p90() / 1e3, row.gop_s,
+                                row.gb_s, row.roof_share * 100, row.chosen ? "<- chosen " : "", row.layout);
+          } else {
+            text += fmt::format("{:<28} {}\n", row.name, row.reason);
+          }
+          kernels.push_back(entry);
+        }
+        common.show({{"problem", given.words},
+                     {"flops", r.cost.flops},
+                     {"bytes", r.cost.bytes()},
+                     {"floor_us", r.floor.time_ns / 1e3},
+                     {"bound", std::string(name(r.floor.bound))},
+                     {"ceiling", r.ceiling},
+                     {"threads", threads},
+                     {"kernels", kernels}},
+                    text);
+      });
+  command
+      ->add_option(
+          "op", arguments->op,
+          "matmul, conv, attention, softmax, layer_norm, rms_norm, relu, add, transpose, ..., or a schema's name")
+      ->required();
   command->add_option("keys", arguments->keys, "KEY=VALUE ...: `ridgeline bench matmul` lists matmul's");
   command->add_option("--time", arguments->seconds, "Seconds of measurement a kernel");
-  command->add_flag_function("--rivals", [](int64_t) { later("--rivals"); }, "A later release");
+  command->add_flag_function(
+      "--rivals", [](int64_t) { later("--rivals"); }, "A later release");
 }
 
 }  // namespace ridgeline::cli

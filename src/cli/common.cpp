@@ -29,17 +29,23 @@ void Common::progress(const std::string& line) const {
   if (!quiet) fmt::print(stderr, "{}\n", line);
 }
 
-CLI::App* add_command(CLI::App& app, Common& common, const std::string& name, const std::string& what, std::function<void()> body) {
+CLI::App* add_command(CLI::App& app, Common& common, const std::string& name, const std::string& what,
+                      std::function<void()> body) {
   CLI::App* command = app.add_subcommand(name, what);
-  command->add_option("--threads", common.threads, "Threads (default: what the container allows)")->check(CLI::Range(1, 1024));
+  command->add_option("--threads", common.threads, "Threads (default: what the container allows)")
+      ->check(CLI::Range(1, 1024));
   command->add_option("--device", common.device, "cpu, or cuda[:i]");
-  command->add_option("--json", common.json, "Write the result as JSON to a file; - for standard output, then nothing else is printed there");
+  command->add_option("--json", common.json,
+                      "Write the result as JSON to a file; - for standard output, then nothing else is printed there");
   command->add_flag("--quiet", common.quiet, "Print no text");
   command->add_option("--seed", common.seed, "Seed of made-up inputs and problems");
-  command->add_option_function<std::string>("--machine", [](const std::string&) { later("--machine"); }, "Cost and advise for a described machine (a later release)");
+  command->add_option_function<std::string>(
+      "--machine", [](const std::string&) { later("--machine"); },
+      "Cost and advise for a described machine (a later release)");
   command->callback([&common, body = std::move(body)] {
     if (common.device != "cpu") {
-      if (!common.device.starts_with("cuda")) fail(ErrorCode::kUsage, "--device {}: there are cpu and cuda[:i]", common.device);
+      if (!common.device.starts_with("cuda"))
+        fail(ErrorCode::kUsage, "--device {}: there are cpu and cuda[:i]", common.device);
       later("--device " + common.device);
     }
     body();
@@ -60,7 +66,8 @@ LoadOptions ModelArguments::load_options(const Common& common) const {
     const size_t eq = word.rfind('=');
     char* end = nullptr;
     const int64_t extent = eq == std::string::npos ? 0 : std::strtoll(word.c_str() + eq + 1, &end, 10);
-    if (eq == std::string::npos || eq + 1 == word.size() || *end) fail(ErrorCode::kUsage, "--dim {}: expected NAME=N", word);
+    if (eq == std::string::npos || eq + 1 == word.size() || *end)
+      fail(ErrorCode::kUsage, "--dim {}: expected NAME=N", word);
     options.dims[word.substr(0, eq)] = extent;
   }
   for (const std::string& word : inputs) {

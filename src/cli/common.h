@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 struct Common {
   int threads = 0;
   std::string device = "cpu";
-  std::string json;     // file, "-" for standard output
+  std::string json;  // file, "-" for standard output
   bool quiet = false;
   uint64_t seed = 0;
   int exit_code = 0;
@@ -33,7 +33,8 @@ struct Common {
 };
 
 /// Adds the common options to a command, and runs `body` when it is chosen. Returns the command for its own options.
-CLI::App* add_command(CLI::App& app, Common& common, const std::string& name, const std::string& what, std::function<void()> body);
+CLI::App* add_command(CLI::App& app, Common& common, const std::string& name, const std::string& what,
+                      std::function<void()> body);
 
 /// Options of commands that take a model.
 struct ModelArguments {

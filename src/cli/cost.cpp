@@ -5,27 +5,47 @@
 
 namespace ridgeline::cli {
 void add_cost(CLI::App& app, Common& common) {
-  struct Arguments { std::string op; std::vector<std::string> keys; };
+  struct Arguments {
+    std::string op;
+    std::vector<std::string> keys;
+  };
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = add_command(app, common, "cost", "FLOPs, bytes and intensity of one operator: ridgeline cost matmul m=1 n=4096 k=4096 dtype=f16", [&common, arguments] {
-    const BenchProblem bench = parse_bench_problem(arguments->op, arguments->keys, common.threads ? common.threads : 1);
-    const Cost cost = cost_of(bench.problem);
-    const Ceilings* cached = cached_ceilings();
-    const Ceilings ceilings = cached ? *cached : unmeasured_ceilings();
-    const Levers levers = levers_for(bench.problem, cost, ceilings, bench.problem.threads);
-    const double intensity = cost.bytes() ? double(cost.flops) / double(cost.bytes()) : 0;
-    // Of a contraction the two products dA = dC B' and dB = A' dC; each result and operand once more. Elementwise work: one derivative a value.
-    const bool contraction = bench.problem.op->kind == OpKind::kContraction;
-    const int64_t backward_flops = contraction ? 2 * cost.flops : cost.flops, backward_bytes = contraction ? 2 * cost.bytes() : cost.bytes() + cost.write_bytes;
-    std::string text = fmt::format("{}\n  FLOPs      {}\n  bytes      {} ({} read, {} written)\n  intensity  {:.4f} FLOP/byte\n  bound      {}{}\n", bench.words, cost.flops, cost.bytes(), cost.read_bytes, cost.write_bytes, intensity, levers.bound,
-                                   cached ? "" : " (by round figures: run `ridgeline machine` to measure this machine)");
-    for (const std::string& l : levers.right) text += "  helps      " + l + "\n";
-    for (const std::string& l : levers.wrong) text += "  does not   " + l + "\n";
-    text += fmt::format("  backward   {} FLOPs, {} bytes\n", backward_flops, backward_bytes);
-    common.show({{"problem", bench.words}, {"flops", cost.flops}, {"bytes", cost.bytes()}, {"intensity", intensity}, {"bound", levers.bound}, {"levers", levers.right}, {"wrong_levers", levers.wrong},
-                 {"backward", {{"flops", backward_flops}, {"bytes", backward_bytes}}}}, text);
-  });
-  command->add_option("op", arguments->op, "matmul, conv, softmax, layer_norm, relu, ..., or a schema's name")->required();
+  CLI::App* command = add_command(
+      app, common, "cost",
+      "FLOPs, bytes and intensity of one operator: ridgeline cost matmul m=1 n=4096 k=4096 dtype=f16",
+      [&common, arguments] {
+        const BenchProblem bench =
+            parse_bench_problem(arguments->op, arguments->keys, common.threads ? common.threads : 1);
+        const Cost cost = cost_of(bench.problem);
+        const Ceilings* cached = cached_ceilings();
+        const Ceilings ceilings = cached ? *cached : unmeasured_ceilings();
+        const Levers levers = levers_for(bench.problem, cost, ceilings, bench.problem.threads);
+        const double intensity = cost.bytes() ? double(cost.flops) / double(cost.bytes()) : 0;
+        // Of a contraction the two products dA = dC B' and dB = A' dC; each result and operand once more. Elementwise
+        // work: one derivative a value.
+        const bool contraction = bench.problem.op->kind == OpKind::kContraction;
+        const int64_t backward_flops = contraction ? 2 * cost.flops : cost.flops,
+                      backward_bytes = contraction ? 2 * cost.bytes() : cost.bytes() + cost.write_bytes;
+        std::string text = fmt::format(
+            "{}\n  FLOPs      {}\n  bytes      {} ({} read, {} written)\n  intensity  {:.4f} FLOP/byte\n  bound      "
+            "{}{}\n",
+            bench.words, cost.flops, cost.bytes(), cost.read_bytes, cost.write_bytes, intensity, levers.bound,
+            cached ? "" : " (by round figures: run `ridgeline machine` to measure this machine)");
+        for (const std::string& l : levers.right) text += "  helps      " + l + "\n";
+        for (const std::string& l : levers.wrong) text += "  does not   " + l + "\n";
+        text += fmt::format("  backward   {} FLOPs, {} bytes\n", backward_flops, backward_bytes);
+        common.show({{"problem", bench.words},
+                     {"flops", cost.flops},
+                     {"bytes", cost.bytes()},
+                     {"intensity", intensity},
+                     {"bound", levers.bound},
+                     {"levers", levers.right},
+                     {"wrong_levers", levers.wrong},
+                     {"backward", {{"flops", backward_flops}, {"bytes", backward_bytes}}}},
+                    text);
+      });
+  command->add_option("op", arguments->op, "matmul, conv, softmax, layer_norm, relu, ..., or a schema's name")
+      ->required();
   command->add_option("keys", arguments->keys, "KEY=VALUE ...");
 }
 

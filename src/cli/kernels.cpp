@@ -32,16 +32,20 @@ void add_op(CLI::App& app, Common& common) {
   });
   list->add_flag("--markdown", *markdown, "As docs/operators.md has it");
   auto name = std::make_shared<std::string>();
-  CLI::App* show = add_command(*op, common, "show", "Show one operator: interface, shapes, tiling, scheduling, kernels", [&common, name] {
-    const OpSchema* found = nullptr;
-    for (const OpSchema* schema : catalogue()) if (schema->name == *name) found = schema;
-    if (!found) {
-      std::string near;
-      for (const OpSchema* schema : catalogue()) if (!name->empty() && std::tolower(schema->name[0]) == std::tolower((*name)[0])) near += " " + std::string(schema->name);
-      fail(ErrorCode::kUsage, "unsupported: there is no operator '{}'. Under its letter there are:{}", *name, near);
-    }
-    common.show({{"operators", Json::array({op_json(*found)})}}, op_page(*found));
-  });
+  CLI::App* show = add_command(
+      *op, common, "show", "Show one operator: interface, shapes, tiling, scheduling, kernels", [&common, name] {
+        const OpSchema* found = nullptr;
+        for (const OpSchema* schema : catalogue())
+          if (schema->name == *name) found = schema;
+        if (!found) {
+          std::string near;
+          for (const OpSchema* schema : catalogue())
+            if (!name->empty() && std::tolower(schema->name[0]) == std::tolower((*name)[0]))
+              near += " " + std::string(schema->name);
+          fail(ErrorCode::kUsage, "unsupported: there is no operator '{}'. Under its letter there are:{}", *name, near);
+        }
+        common.show({{"operators", Json::array({op_json(*found)})}}, op_page(*found));
+      });
   show->add_option("name", *name, "As the standard spells it")->required();
 }
 

@@ -8,8 +8,11 @@
 
 int main(int argc, char** argv) {
   using namespace ridgeline;
-  CLI::App app("Ridgeline takes an ONNX model, finds what bounds each operator on this machine, rewrites and tunes it, and proves each step.\n"
-               "Start with:  ridgeline make resnet50 -o resnet50.onnx  and  ridgeline optimize resnet50.onnx", "ridgeline");
+  CLI::App app(
+      "Ridgeline takes an ONNX model, finds what bounds each operator on this machine, rewrites and tunes it, and "
+      "proves each step.\n"
+      "Start with:  ridgeline make resnet50 -o resnet50.onnx  and  ridgeline optimize resnet50.onnx",
+      "ridgeline");
   app.require_subcommand(1);
   app.set_version_flag("--version", "ridgeline 0.1.0");
   cli::Common common;

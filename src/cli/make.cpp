@@ -6,7 +6,10 @@
 namespace ridgeline::cli {
 
 void add_make(CLI::App& app, Common& common) {
-  struct Arguments { std::string name, output, batch = "1", seq; int opset = 17; };
+  struct Arguments {
+    std::string name, output, batch = "1", seq;
+    int opset = 17;
+  };
   auto arguments = std::make_shared<Arguments>();
   std::string what = "Write a synthetic model with seeded weights:";
   for (const MakeEntry& entry : make_entries()) what += fmt::format("\n  {:<14} {}", entry.name, entry.what);
@@ -17,7 +20,8 @@ void add_make(CLI::App& app, Common& common) {
     options.seed = common.seed;
     options.opset = arguments->opset;
     make_model(arguments->name, options, arguments->output);
-    common.show({{"model", arguments->name}, {"file", arguments->output}}, fmt::format("wrote {}\n", arguments->output));
+    common.show({{"model", arguments->name}, {"file", arguments->output}},
+                fmt::format("wrote {}\n", arguments->output));
   });
   command->add_option("name", arguments->name, "Which model")->required();
   command->add_option("-o,--output", arguments->output, "The file to write")->required();

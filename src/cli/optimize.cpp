@@ -37,13 +37,20 @@ void optimize(const Common& common, const Arguments& arguments) {
 
 void add_optimize(CLI::App& app, Common& common) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = add_command(app, common, "optimize", "Optimize a model stage by stage, measured, verified and explained", [&common, arguments] { optimize(common, *arguments); });
+  CLI::App* command =
+      add_command(app, common, "optimize", "Optimize a model stage by stage, measured, verified and explained",
+                  [&common, arguments] { optimize(common, *arguments); });
   arguments->model.add_to(command);
   command->add_option("-o,--output", arguments->output, "Write the optimized model as ONNX");
   command->add_option("--disable-pass", arguments->disabled, "Switch one pass off (may be repeated)");
   command->add_option("--time", arguments->seconds, "Seconds of measurement of all stages together, at least");
   for (const char* option : {"--precision", "--max-error", "--mem-budget", "--objective", "--strategy"}) {
-    command->add_option_function<std::string>(option, [option](const std::string& value) { if (std::string_view(option) != "--precision" || value != "f32") later(option); }, "A later release");
+    command->add_option_function<std::string>(
+        option,
+        [option](const std::string& value) {
+          if (std::string_view(option) != "--precision" || value != "f32") later(option);
+        },
+        "A later release");
   }
 }
 

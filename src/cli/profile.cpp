@@ -20,8 +20,14 @@ void write_trace(const std::string& file, const Plan& plan, const std::vector<Ex
   Json events = Json::array();
   for (size_t s = 0; s < times.size(); ++s) {
     const Step& step = plan.steps[s];
-    events.push_back({{"name", step.name}, {"cat", std::string(step.call.kernel->name)}, {"ph", "X"}, {"pid", 1}, {"tid", 1}, {"ts", double(times[s].start_ns - times[0].start_ns) / 1e3},
-                      {"dur", double(times[s].end_ns - times[s].start_ns) / 1e3}, {"args", {{"problem", step.call.problem.text()}, {"nodes", step.origin}}}});
+    events.push_back({{"name", step.name},
+                      {"cat", std::string(step.call.kernel->name)},
+                      {"ph", "X"},
+                      {"pid", 1},
+                      {"tid", 1},
+                      {"ts", double(times[s].start_ns - times[0].start_ns) / 1e3},
+                      {"dur", double(times[s].end_ns - times[s].start_ns) / 1e3},
+                      {"args", {{"problem", step.call.problem.text()}, {"nodes", step.origin}}}});
   }
   std::ofstream out(file);
   out << Json{{"traceEvents", events}}.dump(1, ' ', false, Json::error_handler_t::replace);
@@ -41,7 +47,8 @@ void profile(const Common& common, const Arguments& arguments) {
   const Plan& plan = *compiled.plan;
   Runner runner(compiled.plan, model.feeds);
   runner.run();
-  // Plain and profiled runs in turn: their difference is what profiling costs; what is not in kernels is gap and dispatch.
+  // Plain and profiled runs in turn: their difference is what profiling costs; what is not in kernels is gap and
+  // dispatch.
   std::vector<Executor::StepTime> stamps(plan.steps.size());
   std::vector<Samples> times(plan.steps.size()), waits(plan.steps.size());
   Samples kernels, gaps;
@@ -49,45 +56,73 @@ void profile(const Common& common, const Arguments& arguments) {
   timing.min_seconds = arguments.seconds;
   timing.min_samples = 7;
   timing.min_sample_ns = 0;
-  const std::vector<Samples> totals = measure_interleaved({[&] { runner.run(); }, [&] {
-    runner.run_profiled(stamps);
-    double inside = 0;
-    for (size_t s = 0; s < stamps.size(); ++s) {
-      times[s].add(double(stamps[s].end_ns - stamps[s].start_ns));
-      waits[s].add(double(stamps[s].wait_ns));
-      inside += double(stamps[s].end_ns - stamps[s].start_ns);
-    }
-    kernels.add(inside);
-    if (!stamps.empty()) gaps.add(double(stamps.back().end_ns - stamps.front().start_ns) - inside);
-  }}, timing);
+  const std::vector<Samples> totals =
+      measure_interleaved({[&] { runner.run(); },
+                           [&] {
+                             runner.run_profiled(stamps);
+                             double inside = 0;
+                             for (size_t s = 0; s < stamps.size(); ++s) {
+                               times[s].add(double(stamps[s].end_ns - stamps[s].start_ns));
+                               waits[s].add(double(stamps[s].wait_ns));
+                               inside += double(stamps[s].end_ns - stamps[s].start_ns);
+                             }
+                             kernels.add(inside);
+                             if (!stamps.empty())
+                               gaps.add(double(stamps.back().end_ns - stamps.front().start_ns) - inside);
+                           }},
+                          timing);
   const double total_us = totals[1].median() / 1e3, kernel_us = kernels.median() / 1e3, gap_us = gaps.median() / 1e3;
   const double dispatch_us = std::max(0.0, total_us - kernel_us - gap_us);
   const double overhead = median_ratio(totals[1], totals[0]) - 1;
 
   Json steps = Json::array();
-  std::string text = fmt::format("{:>9} {:>6} {:>6} {:<8} {:<24} {}\n", "time us", "share", "roof", "bound", "kernel", "problem");
+  std::string text =
+      fmt::format("{:>9} {:>6} {:>6} {:<8} {:<24} {}\n", "time us", "share", "roof", "bound", "kernel", "problem");
   for (size_t s = 0; s < plan.steps.size(); ++s) {
     const Step& step = plan.steps[s];
     const double time_us = times[s].median() / 1e3;
     const Floor floor = step_floor(step.call.problem, step.cost, ceilings, plan.threads);
     const double share = time_us > 0 ? step.floor_ns / 1e3 / time_us : 0;
     const std::string problem = problem_words(step.call.problem);
-    steps.push_back({{"nodes", step.origin.empty() ? std::vector<std::string>{step.name} : step.origin}, {"op", std::string(step.call.problem.op->name)}, {"problem", problem}, {"kernel", std::string(step.call.kernel->name)},
-                     {"chosen_by", step.choice.chosen_by}, {"time_us", time_us}, {"wait_us", waits[s].median() / 1e3}, {"flops", step.cost.flops}, {"bytes", step.cost.bytes()},
-                     {"intensity", step.cost.bytes() ? double(step.cost.flops) / double(step.cost.bytes()) : 0}, {"bound", step.bound}, {"roof_share", share},
-                     {"compute_share", time_us > 0 ? floor.compute_ns / 1e3 / time_us : 0}, {"bandwidth_share", time_us > 0 ? floor.memory_ns / 1e3 / time_us : 0}});
-    text += fmt::format("{:>9.1f} {:>5.1f}% {:>5.0f}% {:<8} {:<24} {}  [{}]\n", time_us, total_us > 0 ? 100 * time_us / total_us : 0, share * 100, step.bound, step.call.kernel->name, problem, step.name);
+    steps.push_back({{"nodes", step.origin.empty() ? std::vector<std::string>{step.name} : step.origin},
+                     {"op", std::string(step.call.problem.op->name)},
+                     {"problem", problem},
+                     {"kernel", std::string(step.call.kernel->name)},
+                     {"chosen_by", step.choice.chosen_by},
+                     {"time_us", time_us},
+                     {"wait_us", waits[s].median() / 1e3},
+                     {"flops", step.cost.flops},
+                     {"bytes", step.cost.bytes()},
+                     {"intensity", step.cost.bytes() ? double(step.cost.flops) / double(step.cost.bytes()) : 0},
+                     {"bound", step.bound},
+                     {"roof_share", share},
+                     {"compute_share", time_us > 0 ? floor.compute_ns / 1e3 / time_us : 0},
+                     {"bandwidth_share", time_us > 0 ? floor.memory_ns / 1e3 / time_us : 0}});
+    text += fmt::format("{:>9.1f} {:>5.1f}% {:>5.0f}% {:<8} {:<24} {}  [{}]\n", time_us,
+                        total_us > 0 ? 100 * time_us / total_us : 0, share * 100, step.bound, step.call.kernel->name,
+                        problem, step.name);
   }
-  text += fmt::format("total {:.1f} us: kernels {:.1f} ({:.1f} %), gaps {:.1f}, dispatch {:.1f}; profiling costs {:.2f} % ({} runs)\n", total_us, kernel_us, 100 * kernel_us / std::max(total_us, 1e-9), gap_us, dispatch_us, overhead * 100, kernels.count());
+  text += fmt::format(
+      "total {:.1f} us: kernels {:.1f} ({:.1f} %), gaps {:.1f}, dispatch {:.1f}; profiling costs {:.2f} % ({} runs)\n",
+      total_us, kernel_us, 100 * kernel_us / std::max(total_us, 1e-9), gap_us, dispatch_us, overhead * 100,
+      kernels.count());
   if (!arguments.trace.empty()) write_trace(arguments.trace, plan, stamps);
-  common.show({{"steps", steps}, {"total_us", total_us}, {"kernel_us", kernel_us}, {"dispatch_us", dispatch_us}, {"gap_us", gap_us}, {"profiling_overhead", overhead}, {"samples", kernels.count()}}, text);
+  common.show({{"steps", steps},
+               {"total_us", total_us},
+               {"kernel_us", kernel_us},
+               {"dispatch_us", dispatch_us},
+               {"gap_us", gap_us},
+               {"profiling_overhead", overhead},
+               {"samples", kernels.count()}},
+              text);
 }
 
 }  // namespace
 
 void add_profile(CLI::App& app, Common& common) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = add_command(app, common, "profile", "Time every step of a model, beside its roof", [&common, arguments] { profile(common, *arguments); });
+  CLI::App* command = add_command(app, common, "profile", "Time every step of a model, beside its roof",
+                                  [&common, arguments] { profile(common, *arguments); });
   arguments->model.add_to(command);
   command->add_option("--trace", arguments->trace, "Write a Chrome trace of the last run");
   command->add_option("--passes", arguments->passes, "all, none, or names separated by commas");

@@ -28,7 +28,11 @@ int64_t status_bytes(std::string_view key) {
 }
 
 Json latency_json(const Samples& s) {
-  return {{"median", s.median() / 1e6}, {"p10", s.p10() / 1e6}, {"p90", s.p90() / 1e6}, {"p99", s.p99() / 1e6}, {"samples", s.count()}};
+  return {{"median", s.median() / 1e6},
+          {"p10", s.p10() / 1e6},
+          {"p90", s.p90() / 1e6},
+          {"p99", s.p99() / 1e6},
+          {"samples", s.count()}};
 }
 
 std::string safe_file_name(std::string name) {
@@ -56,9 +60,13 @@ void run(const Common& common, const Arguments& arguments) {
   for (size_t i = 0; i < runner.outputs().size(); ++i) {
     const Tensor& t = runner.outputs()[i];
     const std::string name = model.output_names[i];
-    outputs.push_back({{"name", name}, {"dtype", std::string(ridgeline::name(t.dtype()))}, {"shape", t.shape()}, {"sha256", sha256(t.data(), size_t(t.bytes()))}});
+    outputs.push_back({{"name", name},
+                       {"dtype", std::string(ridgeline::name(t.dtype()))},
+                       {"shape", t.shape()},
+                       {"sha256", sha256(t.data(), size_t(t.bytes()))}});
     text += fmt::format("{:<24} {:<5} {}\n", name, ridgeline::name(t.dtype()), ridgeline::text(t.shape()));
-    if (!arguments.output_dir.empty()) write_npy(t, (std::filesystem::path(arguments.output_dir) / (safe_file_name(name) + ".npy")).string());
+    if (!arguments.output_dir.empty())
+      write_npy(t, (std::filesystem::path(arguments.output_dir) / (safe_file_name(name) + ".npy")).string());
   }
   document["outputs"] = outputs;
   if (arguments.seconds > 0) {
@@ -72,15 +80,19 @@ void run(const Common& common, const Arguments& arguments) {
     document["peak_rss_bytes"] = status_bytes("VmHWM:");
     document["arena_bytes"] = compiled.plan->arena_bytes;
     document["weight_bytes"] = store.bytes();
-    // What stands when the plan is made (the program, packed weights, inputs), plus what the run still touches; or what making the
-    // plan took, if that was more.
+    // What stands when the plan is made (the program, packed weights, inputs), plus what the run still touches; or what
+    // making the plan took, if that was more.
     int64_t outputs_bytes = 0;
     for (const Tensor& t : runner.outputs()) outputs_bytes += t.bytes();
-    document["predicted_peak_bytes"] = std::max(after_planning, before_run + compiled.plan->arena_bytes + outputs_bytes);
+    document["predicted_peak_bytes"] =
+        std::max(after_planning, before_run + compiled.plan->arena_bytes + outputs_bytes);
     document["kernels"] = compiled.plan->kernel_count();
-    text += fmt::format("latency {:.3f} ms (p10 {:.3f}, p90 {:.3f}, {} runs); load {:.0f} ms, optimize and plan {:.0f} ms; peak {:.1f} MiB, of which weights {:.1f}, arena {:.1f}\n",
-                        samples.median() / 1e6, samples.p10() / 1e6, samples.p90() / 1e6, samples.count(), model.load_ms, compiled.optimize_ms + compiled.plan_ms,
-                        double(status_bytes("VmHWM:")) / 1048576, double(store.bytes()) / 1048576, double(compiled.plan->arena_bytes) / 1048576);
+    text += fmt::format(
+        "latency {:.3f} ms (p10 {:.3f}, p90 {:.3f}, {} runs); load {:.0f} ms, optimize and plan {:.0f} ms; peak {:.1f} "
+        "MiB, of which weights {:.1f}, arena {:.1f}\n",
+        samples.median() / 1e6, samples.p10() / 1e6, samples.p90() / 1e6, samples.count(), model.load_ms,
+        compiled.optimize_ms + compiled.plan_ms, double(status_bytes("VmHWM:")) / 1048576,
+        double(store.bytes()) / 1048576, double(compiled.plan->arena_bytes) / 1048576);
   }
   common.show(document, text);
 }
@@ -89,16 +101,25 @@ void run(const Common& common, const Arguments& arguments) {
 
 void add_run(CLI::App& app, Common& common) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = add_command(app, common, "run", "Run a model: outputs as .npy files, latency and memory with --time", [&common, arguments] { run(common, *arguments); });
+  CLI::App* command =
+      add_command(app, common, "run", "Run a model: outputs as .npy files, latency and memory with --time",
+                  [&common, arguments] { run(common, *arguments); });
   arguments->model.add_to(command);
   command->add_option("--output-dir", arguments->output_dir, "Write each output as NAME.npy (/ becomes _)");
   command->add_option("--time", arguments->seconds, "Measure for so many seconds");
-  command->add_option("--passes", arguments->passes, "all, none, or names separated by commas (see `ridgeline passes`)");
+  command->add_option("--passes", arguments->passes,
+                      "all, none, or names separated by commas (see `ridgeline passes`)");
   command->add_option("--disable-pass", arguments->disabled, "Switch one pass off (may be repeated)");
   for (const char* option : {"--precision", "--max-error", "--mem-budget"}) {
-    command->add_option_function<std::string>(option, [option](const std::string& value) { if (std::string_view(option) != "--precision" || value != "f32") later(option); }, "A later release");
+    command->add_option_function<std::string>(
+        option,
+        [option](const std::string& value) {
+          if (std::string_view(option) != "--precision" || value != "f32") later(option);
+        },
+        "A later release");
   }
-  command->add_flag_function("--deterministic", [](int64_t) { later("--deterministic"); }, "A later release");
+  command->add_flag_function(
+      "--deterministic", [](int64_t) { later("--deterministic"); }, "A later release");
 }
 
 }  // namespace ridgeline::cli

@@ -50,7 +50,8 @@ uint8_t to_small_float(double value, int mantissa, int bias, bool has_infinity) 
   const uint8_t largest = uint8_t(has_infinity ? (top << mantissa) - 1 : 0x7e);
   const double magnitude = std::fabs(value);
   if (std::isnan(value)) return sign | nan;
-  if (magnitude > small_float(largest, mantissa, bias, has_infinity)) return sign | largest;  // saturating, as ONNX Cast
+  if (magnitude > small_float(largest, mantissa, bias, has_infinity))
+    return sign | largest;  // saturating, as ONNX Cast
   if (magnitude == 0) return sign;
   int exponent;
   std::frexp(magnitude, &exponent);
@@ -62,7 +63,8 @@ uint8_t to_small_float(double value, int mantissa, int bias, bool has_infinity) 
   return sign | uint8_t(encoded > largest ? largest : encoded);
 }
 
-template <typename T> T saturate(double value) {
+template <typename T>
+T saturate(double value) {
   if (std::isnan(value)) return 0;
   const double rounded = std::trunc(value);
   if (rounded <= double(std::numeric_limits<T>::min())) return std::numeric_limits<T>::min();
@@ -80,8 +82,14 @@ void set_nibble(void* data, int64_t index, int value) {
   byte = uint8_t(index % 2 ? (byte & 0x0f) | ((value & 15) << 4) : (byte & 0xf0) | (value & 15));
 }
 
-template <typename T> const T& at(const void* data, int64_t i) { return static_cast<const T*>(data)[i]; }
-template <typename T> T& at(void* data, int64_t i) { return static_cast<T*>(data)[i]; }
+template <typename T>
+const T& at(const void* data, int64_t i) {
+  return static_cast<const T*>(data)[i];
+}
+template <typename T>
+T& at(void* data, int64_t i) {
+  return static_cast<T*>(data)[i];
+}
 
 }  // namespace
 
@@ -103,67 +111,144 @@ DType dtype_of_onnx(int onnx_id) {
 
 double load_f64(DType dtype, const void* data, int64_t i) {
   switch (dtype) {
-    case DType::kF64: return at<double>(data, i);
-    case DType::kF32: return at<float>(data, i);
-    case DType::kF16: return f16_to_f32(at<uint16_t>(data, i));
-    case DType::kBF16: return bf16_to_f32(at<uint16_t>(data, i));
-    case DType::kF8E4M3: return small_float(at<uint8_t>(data, i), 3, 7, false);
-    case DType::kF8E5M2: return small_float(at<uint8_t>(data, i), 2, 15, true);
-    case DType::kU64: return double(at<uint64_t>(data, i));
-    default: return double(load_i64(dtype, data, i));
+    case DType::kF64:
+      return at<double>(data, i);
+    case DType::kF32:
+      return at<float>(data, i);
+    case DType::kF16:
+      return f16_to_f32(at<uint16_t>(data, i));
+    case DType::kBF16:
+      return bf16_to_f32(at<uint16_t>(data, i));
+    case DType::kF8E4M3:
+      return small_float(at<uint8_t>(data, i), 3, 7, false);
+    case DType::kF8E5M2:
+      return small_float(at<uint8_t>(data, i), 2, 15, true);
+    case DType::kU64:
+      return double(at<uint64_t>(data, i));
+    default:
+      return double(load_i64(dtype, data, i));
   }
 }
 
 int64_t load_i64(DType dtype, const void* data, int64_t i) {
   switch (dtype) {
-    case DType::kI8: return at<int8_t>(data, i);
-    case DType::kI16: return at<int16_t>(data, i);
-    case DType::kI32: return at<int32_t>(data, i);
-    case DType::kI64: return at<int64_t>(data, i);
-    case DType::kU8: return at<uint8_t>(data, i);
-    case DType::kU16: return at<uint16_t>(data, i);
-    case DType::kU32: return at<uint32_t>(data, i);
-    case DType::kU64: return int64_t(at<uint64_t>(data, i));
-    case DType::kBool: return at<uint8_t>(data, i) != 0;
-    case DType::kI4: { const int n = nibble(data, i); return n >= 8 ? n - 16 : n; }
-    case DType::kU4: return nibble(data, i);
-    case DType::kNone: return 0;
-    default: return saturate<int64_t>(load_f64(dtype, data, i));
+    case DType::kI8:
+      return at<int8_t>(data, i);
+    case DType::kI16:
+      return at<int16_t>(data, i);
+    case DType::kI32:
+      return at<int32_t>(data, i);
+    case DType::kI64:
+      return at<int64_t>(data, i);
+    case DType::kU8:
+      return at<uint8_t>(data, i);
+    case DType::kU16:
+      return at<uint16_t>(data, i);
+    case DType::kU32:
+      return at<uint32_t>(data, i);
+    case DType::kU64:
+      return int64_t(at<uint64_t>(data, i));
+    case DType::kBool:
+      return at<uint8_t>(data, i) != 0;
+    case DType::kI4: {
+      const int n = nibble(data, i);
+      return n >= 8 ? n - 16 : n;
+    }
+    case DType::kU4:
+      return nibble(data, i);
+    case DType::kNone:
+      return 0;
+    default:
+      return saturate<int64_t>(load_f64(dtype, data, i));
   }
 }
 
 void store_f64(DType dtype, void* data, int64_t i, double value) {
   switch (dtype) {
-    case DType::kF64: at<double>(data, i) = value; return;
-    case DType::kF32: at<float>(data, i) = float(value); return;
-    case DType::kF16: at<uint16_t>(data, i) = f32_to_f16(float(value)); return;
-    case DType::kBF16: at<uint16_t>(data, i) = f32_to_bf16(float(value)); return;
-    case DType::kF8E4M3: at<uint8_t>(data, i) = to_small_float(value, 3, 7, false); return;
-    case DType::kF8E5M2: at<uint8_t>(data, i) = to_small_float(value, 2, 15, true); return;
-    case DType::kI8: at<int8_t>(data, i) = saturate<int8_t>(value); return;
-    case DType::kI16: at<int16_t>(data, i) = saturate<int16_t>(value); return;
-    case DType::kI32: at<int32_t>(data, i) = saturate<int32_t>(value); return;
-    case DType::kI64: at<int64_t>(data, i) = saturate<int64_t>(value); return;
-    case DType::kU8: at<uint8_t>(data, i) = saturate<uint8_t>(value); return;
-    case DType::kU16: at<uint16_t>(data, i) = saturate<uint16_t>(value); return;
-    case DType::kU32: at<uint32_t>(data, i) = saturate<uint32_t>(value); return;
-    case DType::kU64: at<uint64_t>(data, i) = saturate<uint64_t>(value); return;
-    case DType::kBool: at<uint8_t>(data, i) = value != 0; return;
-    case DType::kI4: set_nibble(data, i, int(std::fmin(7, std::fmax(-8, std::trunc(value))))); return;
-    case DType::kU4: set_nibble(data, i, int(std::fmin(15, std::fmax(0, std::trunc(value))))); return;
-    case DType::kNone: return;
+    case DType::kF64:
+      at<double>(data, i) = value;
+      return;
+    case DType::kF32:
+      at<float>(data, i) = float(value);
+      return;
+    case DType::kF16:
+      at<uint16_t>(data, i) = f32_to_f16(float(value));
+      return;
+    case DType::kBF16:
+      at<uint16_t>(data, i) = f32_to_bf16(float(value));
+      return;
+    case DType::kF8E4M3:
+      at<uint8_t>(data, i) = to_small_float(value, 3, 7, false);
+      return;
+    case DType::kF8E5M2:
+      at<uint8_t>(data, i) = to_small_float(value, 2, 15, true);
+      return;
+    case DType::kI8:
+      at<int8_t>(data, i) = saturate<int8_t>(value);
+      return;
+    case DType::kI16:
+      at<int16_t>(data, i) = saturate<int16_t>(value);
+      return;
+    case DType::kI32:
+      at<int32_t>(data, i) = saturate<int32_t>(value);
+      return;
+    case DType::kI64:
+      at<int64_t>(data, i) = saturate<int64_t>(value);
+      return;
+    case DType::kU8:
+      at<uint8_t>(data, i) = saturate<uint8_t>(value);
+      return;
+    case DType::kU16:
+      at<uint16_t>(data, i) = saturate<uint16_t>(value);
+      return;
+    case DType::kU32:
+      at<uint32_t>(data, i) = saturate<uint32_t>(value);
+      return;
+    case DType::kU64:
+      at<uint64_t>(data, i) = saturate<uint64_t>(value);
+      return;
+    case DType::kBool:
+      at<uint8_t>(data, i) = value != 0;
+      return;
+    case DType::kI4:
+      set_nibble(data, i, int(std::fmin(7, std::fmax(-8, std::trunc(value)))));
+      return;
+    case DType::kU4:
+      set_nibble(data, i, int(std::fmin(15, std::fmax(0, std::trunc(value)))));
+      return;
+    case DType::kNone:
+      return;
   }
 }
 
 void store_i64(DType dtype, void* data, int64_t i, int64_t value) {
   switch (dtype) {
-    case DType::kI8: case DType::kU8: at<uint8_t>(data, i) = uint8_t(value); return;
-    case DType::kI16: case DType::kU16: at<uint16_t>(data, i) = uint16_t(value); return;
-    case DType::kI32: case DType::kU32: at<uint32_t>(data, i) = uint32_t(value); return;
-    case DType::kI64: case DType::kU64: at<int64_t>(data, i) = value; return;
-    case DType::kBool: at<uint8_t>(data, i) = value != 0; return;
-    case DType::kI4: case DType::kU4: set_nibble(data, i, int(value)); return;
-    default: store_f64(dtype, data, i, double(value)); return;
+    case DType::kI8:
+    case DType::kU8:
+      at<uint8_t>(data, i) = uint8_t(value);
+      return;
+    case DType::kI16:
+    case DType::kU16:
+      at<uint16_t>(data, i) = uint16_t(value);
+      return;
+    case DType::kI32:
+    case DType::kU32:
+      at<uint32_t>(data, i) = uint32_t(value);
+      return;
+    case DType::kI64:
+    case DType::kU64:
+      at<int64_t>(data, i) = value;
+      return;
+    case DType::kBool:
+      at<uint8_t>(data, i) = value != 0;
+      return;
+    case DType::kI4:
+    case DType::kU4:
+      set_nibble(data, i, int(value));
+      return;
+    default:
+      store_f64(dtype, data, i, double(value));
+      return;
   }
 }
 

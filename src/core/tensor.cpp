@@ -10,7 +10,7 @@
 namespace ridgeline {
 namespace {
 
-constexpr int64_t kAlignment = 64;           // a cache line, and the widest vector
+constexpr int64_t kAlignment = 64;  // a cache line, and the widest vector
 constexpr int64_t kHugePage = int64_t(2) << 20;
 constexpr int64_t kMostElements = int64_t(1) << 62;
 
@@ -20,7 +20,8 @@ std::vector<int> axes_by_stride(const Layout& layout) {
   for (int a = 0; a < layout.rank(); ++a) {
     if (layout.shape[size_t(a)] > 1) axes.push_back(a);
   }
-  std::stable_sort(axes.begin(), axes.end(), [&](int a, int b) { return layout.strides[size_t(a)] < layout.strides[size_t(b)]; });
+  std::stable_sort(axes.begin(), axes.end(),
+                   [&](int a, int b) { return layout.strides[size_t(a)] < layout.strides[size_t(b)]; });
   return axes;
 }
 
@@ -78,7 +79,9 @@ Layout Layout::ordered(Extents shape, std::span<const int> order) {
 }
 
 bool Layout::is_row_major() const { return elements() == 0 || matches_order(*this, Layout(shape)); }
-bool Layout::is_channels_last() const { return rank() >= 3 && (elements() == 0 || matches_order(*this, channels_last(shape))); }
+bool Layout::is_channels_last() const {
+  return rank() >= 3 && (elements() == 0 || matches_order(*this, channels_last(shape)));
+}
 
 bool Layout::is_dense() const {
   if (elements() == 0) return true;

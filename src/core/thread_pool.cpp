@@ -14,14 +14,16 @@
 namespace ridgeline {
 namespace {
 
-// cgroup v2: "max 100000" or "200000 100000"; v1: two files. A quota of 1.5 cores gives 1: a second thread would be throttled.
+// cgroup v2: "max 100000" or "200000 100000"; v1: two files. A quota of 1.5 cores gives 1: a second thread would be
+// throttled.
 int quota_cores() {
   long quota = -1, period = 100000;
   if (std::ifstream v2("/sys/fs/cgroup/cpu.max"); v2) {
     std::string word;
     if (v2 >> word >> period && word != "max") quota = std::strtol(word.c_str(), nullptr, 10);
   } else {
-    std::ifstream quota_file("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), period_file("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
+    std::ifstream quota_file("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
+        period_file("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
     if (!(quota_file >> quota) || !(period_file >> period)) quota = -1;
   }
   if (quota <= 0 || period <= 0) return 1 << 20;

@@ -10,14 +10,16 @@ namespace ridgeline {
 /// Cores that this process may use: the affinity mask, cut by the container's CPU quota (cgroup v1 and v2); at least 1.
 int available_cores();
 
-/// A callable that is only called while it lives: no copy, no allocation (std::function allocates for captures over two words,
-/// and a run may not allocate).
+/// A callable that is only called while it lives: no copy, no allocation (std::function allocates for captures over two
+/// words, and a run may not allocate).
 class RangeFunction {
  public:
   template <typename F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, RangeFunction>)
-  RangeFunction(const F& f)  // implicit: lambdas are passed as they are
-      : object_(&f), call_([](const void* object, int64_t begin, int64_t end, int thread) { (*static_cast<const F*>(object))(begin, end, thread); }) {}
+  requires(!std::is_same_v<std::remove_cvref_t<F>, RangeFunction>)
+      RangeFunction(const F& f)  // implicit: lambdas are passed as they are
+      : object_(&f), call_([](const void* object, int64_t begin, int64_t end, int thread) {
+          (*static_cast<const F*>(object))(begin, end, thread);
+        }) {}
   void operator()(int64_t begin, int64_t end, int thread) const { call_(object_, begin, end, thread); }
 
  private:

@@ -26,9 +26,12 @@ const AttributeValue* Attributes::find(std::string_view name) const {
 }
 
 void Attributes::set(std::string_view name, AttributeValue value) {
-  const auto at = std::lower_bound(items_.begin(), items_.end(), name, [](const auto& item, std::string_view n) { return item.first < n; });
-  if (at != items_.end() && at->first == name) at->second = std::move(value);
-  else items_.insert(at, {std::string(name), std::move(value)});
+  const auto at = std::lower_bound(items_.begin(), items_.end(), name,
+                                   [](const auto& item, std::string_view n) { return item.first < n; });
+  if (at != items_.end() && at->first == name)
+    at->second = std::move(value);
+  else
+    items_.insert(at, {std::string(name), std::move(value)});
 }
 
 void Attributes::erase(std::string_view name) {
@@ -81,7 +84,9 @@ std::string attribute_text(const AttributeValue& value) {
     std::string operator()(const std::vector<int64_t>& v) const { return fmt::format("{}", fmt::join(v, ",")); }
     std::string operator()(const std::vector<double>& v) const { return fmt::format("{:.9g}", fmt::join(v, ",")); }
     std::string operator()(const std::vector<std::string>& v) const { return fmt::format("{}", fmt::join(v, ",")); }
-    std::string operator()(const Tensor& t) const { return fmt::format("{}{}#{:016x}", name(t.dtype()), ridgeline::text(t.shape()), hash_of(t)); }
+    std::string operator()(const Tensor& t) const {
+      return fmt::format("{}{}#{:016x}", name(t.dtype()), ridgeline::text(t.shape()), hash_of(t));
+    }
     std::string operator()(const std::shared_ptr<const Graph>&) const { return "<graph>"; }
   };
   return std::visit(Visitor{}, value);

@@ -28,7 +28,8 @@ class Attributes {
   int64_t integer(std::string_view name, int64_t fallback) const;
   double number(std::string_view name, double fallback) const;  // an integer is taken too
   std::string string(std::string_view name, std::string_view fallback) const;
-  std::vector<int64_t> integers(std::string_view name, std::vector<int64_t> fallback = {}) const;  // a single one is taken too
+  std::vector<int64_t> integers(std::string_view name,
+                                std::vector<int64_t> fallback = {}) const;  // a single one is taken too
   std::vector<double> numbers(std::string_view name, std::vector<double> fallback = {}) const;
   bool flag(std::string_view name, bool fallback = false) const { return integer(name, fallback) != 0; }
 

@@ -1,5 +1,5 @@
-// Builder: writes an operator in smaller ones. The same code gives the reference, the gradient, and (traced once) the pattern
-// that the matcher reads backwards.
+// Builder: writes an operator in smaller ones. The same code gives the reference, the gradient, and (traced once) the
+// pattern that the matcher reads backwards.
 #pragma once
 
 #include <string>
@@ -83,7 +83,9 @@ class Gradient : public Builder {
            std::vector<ValueId> outputs, std::vector<ValueId> output_gradients);
   int outputs() const { return int(outputs_.size()); }
   V output(int i = 0) { return {this, outputs_[size_t(i)]}; }
-  bool has_gradient(int output) const { return output < int(output_gradients_.size()) && output_gradients_[size_t(output)] != kNoValue; }
+  bool has_gradient(int output) const {
+    return output < int(output_gradients_.size()) && output_gradients_[size_t(output)] != kNoValue;
+  }
   V gradient(int output = 0) { return {this, output_gradients_[size_t(output)]}; }
   void input_gradient(int input, V value);
   /// Sums `value` over the axes along which `input` was broadcast, and gives it input's shape.
@@ -95,6 +97,7 @@ class Gradient : public Builder {
 };
 
 /// The first decomposition of `op` as a graph of its own: inputs and outputs as the operator's.
-Graph decompose(const OpSchema& op, const Attributes& attributes, const std::vector<ValueInfo>& inputs, int outputs, int spelling = 0);
+Graph decompose(const OpSchema& op, const Attributes& attributes, const std::vector<ValueInfo>& inputs, int outputs,
+                int spelling = 0);
 
 }  // namespace ridgeline

@@ -18,7 +18,8 @@ namespace {
 // Expressions of real models have a few terms; a file can nest them so that text or terms double with each node.
 constexpr size_t kMostTerms = 64, kMostFactors = 16, kMostText = 2048;
 [[noreturn]] void too_long() {
-  fail(ErrorCode::kUnsupported, "unsupported: an expression of symbolic dimensions grows too long; give the model fixed ones");
+  fail(ErrorCode::kUnsupported,
+       "unsupported: an expression of symbolic dimensions grows too long; give the model fixed ones");
 }
 std::string bounded(std::string key) {
   if (key.size() > kMostText) too_long();
@@ -63,7 +64,8 @@ std::string Dim::key(const Term& term) {
 void Dim::add(const Term& term) {
   if (term.coefficient == 0) return;
   const std::string k = key(term);
-  auto at = std::lower_bound(terms_.begin(), terms_.end(), k, [](const Term& t, const std::string& s) { return key(t) < s; });
+  auto at =
+      std::lower_bound(terms_.begin(), terms_.end(), k, [](const Term& t, const std::string& s) { return key(t) < s; });
   if (at == terms_.end() || key(*at) != k) {
     if (terms_.size() >= kMostTerms || term.atoms.size() > kMostFactors) too_long();
     terms_.insert(at, term);
@@ -76,8 +78,10 @@ void Dim::add(const Term& term) {
 std::string Dim::text() const {
   std::string out;
   for (const Term& term : terms_) {
-    if (!out.empty()) out += term.coefficient < 0 ? "-" : "+";
-    else if (term.coefficient < 0) out += "-";
+    if (!out.empty())
+      out += term.coefficient < 0 ? "-" : "+";
+    else if (term.coefficient < 0)
+      out += "-";
     const uint64_t magnitude = term.coefficient < 0 ? -uint64_t(term.coefficient) : uint64_t(term.coefficient);
     if (magnitude != 1) out += fmt::format("{}*", magnitude);
     out += key(term);
@@ -99,13 +103,23 @@ Dim Dim::bind(const Bindings& bindings) const {
           product = product * (it == bindings.end() ? of_atom(atom) : Dim(it->second));
           break;
         }
-        case DimAtom::Kind::kFloorDiv: product = product * floor_div(atom->a.bind(bindings), atom->b.bind(bindings)); break;
-        case DimAtom::Kind::kMax: product = product * max(atom->a.bind(bindings), atom->b.bind(bindings)); break;
-        case DimAtom::Kind::kMin: product = product * min(atom->a.bind(bindings), atom->b.bind(bindings)); break;
+        case DimAtom::Kind::kFloorDiv:
+          product = product * floor_div(atom->a.bind(bindings), atom->b.bind(bindings));
+          break;
+        case DimAtom::Kind::kMax:
+          product = product * max(atom->a.bind(bindings), atom->b.bind(bindings));
+          break;
+        case DimAtom::Kind::kMin:
+          product = product * min(atom->a.bind(bindings), atom->b.bind(bindings));
+          break;
         case DimAtom::Kind::kBroadcast: {
           Dim joined;
           const Dim a = atom->a.bind(bindings), b = atom->b.bind(bindings);
-          if (!broadcast(a, b, joined)) fail(ErrorCode::kBadInput, "with these dimensions {} ({}) and {} ({}) would have to broadcast: they must be equal or one of them 1", atom->a.text(), a.text(), atom->b.text(), b.text());
+          if (!broadcast(a, b, joined))
+            fail(ErrorCode::kBadInput,
+                 "with these dimensions {} ({}) and {} ({}) would have to broadcast: they must be equal or one of them "
+                 "1",
+                 atom->a.text(), a.text(), atom->b.text(), b.text());
           product = product * joined;
           break;
         }
@@ -167,7 +181,8 @@ Dim operator*(const Dim& a, const Dim& b) {
 bool operator==(const Dim& a, const Dim& b) {
   if (a.constant_ != b.constant_ || a.terms_.size() != b.terms_.size()) return false;
   for (size_t i = 0; i < a.terms_.size(); ++i) {
-    if (a.terms_[i].coefficient != b.terms_[i].coefficient || Dim::key(a.terms_[i]) != Dim::key(b.terms_[i])) return false;
+    if (a.terms_[i].coefficient != b.terms_[i].coefficient || Dim::key(a.terms_[i]) != Dim::key(b.terms_[i]))
+      return false;
   }
   return true;
 }
@@ -188,14 +203,23 @@ Dim floor_div(const Dim& a, const Dim& b) {
     for (const Dim::Term& term : a.terms_) {
       Dim::Term rest{term.coefficient, term.atoms};
       for (const auto& atom : divisor_atoms) {
-        const auto it = std::find_if(rest.atoms.begin(), rest.atoms.end(), [&](const auto& x) { return x->key == atom->key; });
-        if (it == rest.atoms.end()) { exact = false; break; }
+        const auto it =
+            std::find_if(rest.atoms.begin(), rest.atoms.end(), [&](const auto& x) { return x->key == atom->key; });
+        if (it == rest.atoms.end()) {
+          exact = false;
+          break;
+        }
         rest.atoms.erase(it);
       }
-      if (!exact || rest.coefficient % divisor != 0) { exact = false; break; }
+      if (!exact || rest.coefficient % divisor != 0) {
+        exact = false;
+        break;
+      }
       rest.coefficient /= divisor;
-      if (rest.atoms.empty()) quotient = quotient + Dim(rest.coefficient);
-      else quotient.add(rest);
+      if (rest.atoms.empty())
+        quotient = quotient + Dim(rest.coefficient);
+      else
+        quotient.add(rest);
     }
     if (exact) return quotient;
   }
@@ -208,7 +232,8 @@ Dim max(const Dim& a, const Dim& b) {
   if (a.known() && b.known()) return std::max(a.constant_, b.constant_);
   const bool swap = b.text() < a.text();
   const Dim &x = swap ? b : a, &y = swap ? a : b;
-  return Dim::of_atom(std::make_shared<DimAtom>(DimAtom{DimAtom::Kind::kMax, bounded(fmt::format("max({},{})", x.text(), y.text())), x, y}));
+  return Dim::of_atom(std::make_shared<DimAtom>(
+      DimAtom{DimAtom::Kind::kMax, bounded(fmt::format("max({},{})", x.text(), y.text())), x, y}));
 }
 
 Dim min(const Dim& a, const Dim& b) {
@@ -216,10 +241,13 @@ Dim min(const Dim& a, const Dim& b) {
   if (a.known() && b.known()) return std::min(a.constant_, b.constant_);
   const bool swap = b.text() < a.text();
   const Dim &x = swap ? b : a, &y = swap ? a : b;
-  return Dim::of_atom(std::make_shared<DimAtom>(DimAtom{DimAtom::Kind::kMin, bounded(fmt::format("min({},{})", x.text(), y.text())), x, y}));
+  return Dim::of_atom(std::make_shared<DimAtom>(
+      DimAtom{DimAtom::Kind::kMin, bounded(fmt::format("min({},{})", x.text(), y.text())), x, y}));
 }
 
-bool known(const Shape& shape) { return std::all_of(shape.begin(), shape.end(), [](const Dim& d) { return d.known(); }); }
+bool known(const Shape& shape) {
+  return std::all_of(shape.begin(), shape.end(), [](const Dim& d) { return d.known(); });
+}
 
 Extents extents(const Shape& shape) {
   Extents out;
@@ -248,15 +276,28 @@ Dim product(const Shape& shape) {
 }
 
 Dim broadcast_atom(const Dim& a, const Dim& b) {
-  return Dim::of_atom(std::make_shared<DimAtom>(DimAtom{DimAtom::Kind::kBroadcast, bounded(fmt::format("broadcast({},{})", a.text(), b.text())), a, b}));
+  return Dim::of_atom(std::make_shared<DimAtom>(
+      DimAtom{DimAtom::Kind::kBroadcast, bounded(fmt::format("broadcast({},{})", a.text(), b.text())), a, b}));
 }
 
 bool broadcast(const Dim& a, const Dim& b, Dim& out) {
-  if (a == b || b.is(1)) { out = a; return true; }
-  if (a.is(1)) { out = b; return true; }
+  if (a == b || b.is(1)) {
+    out = a;
+    return true;
+  }
+  if (a.is(1)) {
+    out = b;
+    return true;
+  }
   if (a.known() && b.known()) return false;
-  if (a.known()) { out = a; return true; }
-  if (b.known()) { out = b; return true; }
+  if (a.known()) {
+    out = a;
+    return true;
+  }
+  if (b.known()) {
+    out = b;
+    return true;
+  }
   const bool swap = b.text() < a.text();
   const Dim &x = swap ? b : a, &y = swap ? a : b;
   out = broadcast_atom(x, y);

@@ -1,6 +1,6 @@
 // Dim: an extent that may be an expression over symbols until it is bound. Always in normal form: a polynomial with
-// integer coefficients over atoms (symbols, and floor divisions, maxima or minima that do not simplify), so that equality
-// of text is equality of meaning for everything shape arithmetic does in practice.
+// integer coefficients over atoms (symbols, and floor divisions, maxima or minima that do not simplify), so that
+// equality of text is equality of meaning for everything shape arithmetic does in practice.
 #pragma once
 
 #include <compare>
@@ -68,8 +68,8 @@ std::string text(const Shape& shape);
 Dim product(const Shape& shape);
 
 /// Numpy broadcasting of two extents: sets `out` and returns true unless both are known, different and neither is 1.
-/// An unknown one beside a known one other than 1 is taken to be equal to it; two different unknown ones give an expression
-/// that is checked when they are bound.
+/// An unknown one beside a known one other than 1 is taken to be equal to it; two different unknown ones give an
+/// expression that is checked when they are bound.
 bool broadcast(const Dim& a, const Dim& b, Dim& out);
 
 }  // namespace ridgeline

@@ -1,5 +1,5 @@
-// From an elementwise operator to its Program: the schema's expression, or one of the few operators that no expression can say
-// (variadic, optional operands, other dtypes).
+// From an elementwise operator to its Program: the schema's expression, or one of the few operators that no expression
+// can say (variadic, optional operands, other dtypes).
 #include <array>
 
 #include "ir/graph.h"
@@ -11,7 +11,8 @@ constexpr std::array<std::string_view, 8> kNames = {"x", "y", "z", "u", "v", "w"
 
 Program with_inputs(std::span<const DType> dtypes) {
   Program p;
-  for (size_t i = 0; i < dtypes.size(); ++i) p.inputs.push_back({i < kNames.size() ? std::string(kNames[i]) : fmt::format("x{}", i), dtypes[i]});
+  for (size_t i = 0; i < dtypes.size(); ++i)
+    p.inputs.push_back({i < kNames.size() ? std::string(kNames[i]) : fmt::format("x{}", i), dtypes[i]});
   return p;
 }
 
@@ -38,14 +39,18 @@ Program unary(ScalarOp op, std::span<const DType> dtypes, DType result) {
 
 Program clip(std::span<const DType> dtypes) {
   std::vector<DType> present;
-  for (DType d : dtypes) if (d != DType::kNone) present.push_back(d);
+  for (DType d : dtypes)
+    if (d != DType::kNone) present.push_back(d);
   Program p = with_inputs(present);
   const bool low = dtypes.size() > 1 && dtypes[1] != DType::kNone;
   const bool high = dtypes.size() > 2 && dtypes[2] != DType::kNone;
   int result = 0;
-  if (low && high) result = emit(p, ScalarOp::kClamp, dtypes[0], 0, 1, 2);
-  else if (low) result = emit(p, ScalarOp::kMax, dtypes[0], 0, 1);
-  else if (high) result = emit(p, ScalarOp::kMin, dtypes[0], 0, 1);
+  if (low && high)
+    result = emit(p, ScalarOp::kClamp, dtypes[0], 0, 1, 2);
+  else if (low)
+    result = emit(p, ScalarOp::kMax, dtypes[0], 0, 1);
+  else if (high)
+    result = emit(p, ScalarOp::kMin, dtypes[0], 0, 1);
   p.outputs = {result};
   return p;
 }
@@ -54,7 +59,8 @@ Program power(std::span<const DType> dtypes) {
   Program p = with_inputs(dtypes);
   int exponent = 1;
   // An integer base with a float exponent is raised in double and truncated; any other pair in the base's type.
-  if (dtypes[0] != dtypes[1] && (is_float(dtypes[0]) || !is_float(dtypes[1]))) exponent = emit(p, ScalarOp::kCast, dtypes[0], 1);
+  if (dtypes[0] != dtypes[1] && (is_float(dtypes[0]) || !is_float(dtypes[1])))
+    exponent = emit(p, ScalarOp::kCast, dtypes[0], 1);
   p.outputs = {emit(p, ScalarOp::kPow, dtypes[0], 0, exponent)};
   return p;
 }
@@ -82,7 +88,9 @@ Program program_of(const OpSchema& op, const Attributes& attributes, std::span<c
     p.outputs = {emit(p, ScalarOp::kSelect, dtypes[1], 0, 1, 2)};
     return p;
   }
-  if (name == "IsInf") return is_infinite(schema_integer(op, attributes, "detect_negative") != 0, schema_integer(op, attributes, "detect_positive") != 0, dtypes[0]);
+  if (name == "IsInf")
+    return is_infinite(schema_integer(op, attributes, "detect_negative") != 0,
+                       schema_integer(op, attributes, "detect_positive") != 0, dtypes[0]);
   if (name == "Mod") {
     Program p = with_inputs(dtypes);
     p.outputs = {emit(p, schema_integer(op, attributes, "fmod") ? ScalarOp::kFmod : ScalarOp::kMod, dtypes[0], 0, 1)};
@@ -103,7 +111,8 @@ Program program_of(const OpSchema& op, const Attributes& attributes, std::span<c
   }
   if (expression.empty()) fail(ErrorCode::kUnsupported, "unsupported: {} with {}", name, attributes.text());
   std::vector<std::string_view> names;
-  for (size_t i = 0; i < dtypes.size(); ++i) names.push_back(i < size_t(op.inputs.size()) ? op.inputs[int(i)].name : kNames[i % kNames.size()]);
+  for (size_t i = 0; i < dtypes.size(); ++i)
+    names.push_back(i < size_t(op.inputs.size()) ? op.inputs[int(i)].name : kNames[i % kNames.size()]);
   return Program::parse(expression, names, dtypes[0], [&](std::string_view word) -> std::optional<double> {
     for (const AttributeSpec& spec : op.attributes) {
       if (spec.name == word) return double(schema_number(op, attributes, word));

@@ -23,7 +23,8 @@ constexpr OpSchema kElementwise = {
     .inputs = {{"x", kAll, "", false, true}},
     .outputs = {{"y", false, true}},
     .no_gradient = "made by fusion, which runs after differentiation",
-    .samples = {"x0=f32[2,3,65] x1=f32[65] program='relu(x0 * x1 + 0.5)'", "x0=f32[0,4] program='x0 * sigmoid(x0)'", "x0=f16[7] x1=f16[] program='tanh(x0) - x1'"},
+    .samples = {"x0=f32[2,3,65] x1=f32[65] program='relu(x0 * x1 + 0.5)'", "x0=f32[0,4] program='x0 * sigmoid(x0)'",
+                "x0=f16[7] x1=f16[] program='tanh(x0) - x1'"},
 };
 
 }  // namespace
@@ -150,7 +151,8 @@ std::vector<NodeId> Graph::order() const {
   for (const Node& node : nodes_) {
     if (!node.alive) continue;
     ++live;
-    for (ValueId v : node.inputs) if (v != kNoValue && values_[size_t(v)].producer != kNoNode) ++waiting[size_t(node.id)];
+    for (ValueId v : node.inputs)
+      if (v != kNoValue && values_[size_t(v)].producer != kNoNode) ++waiting[size_t(node.id)];
     if (waiting[size_t(node.id)] == 0) ready.push(node.id);
   }
   std::vector<NodeId> sorted;
@@ -161,14 +163,17 @@ std::vector<NodeId> Graph::order() const {
     sorted.push_back(id);
     for (ValueId v : nodes_[size_t(id)].outputs) {
       if (v == kNoValue) continue;
-      for (NodeId user : users_[size_t(v)]) if (--waiting[size_t(user)] == 0) ready.push(user);
+      for (NodeId user : users_[size_t(v)])
+        if (--waiting[size_t(user)] == 0) ready.push(user);
     }
   }
   if (int(sorted.size()) != live) fail(ErrorCode::kBadModel, "the graph has a cycle");
   return sorted;
 }
 
-Node* Graph::only_user(ValueId value) { return uses(value) == 1 && users(value).size() == 1 ? &nodes_[size_t(users(value)[0])] : nullptr; }
+Node* Graph::only_user(ValueId value) {
+  return uses(value) == 1 && users(value).size() == 1 ? &nodes_[size_t(users(value)[0])] : nullptr;
+}
 
 ValueId Graph::find_value(std::string_view name) const {
   const auto it = by_name_.find(std::string(name));
@@ -205,11 +210,12 @@ void Graph::replace_uses(ValueId from, ValueId to) {
   const std::vector<NodeId> readers = users_[size_t(from)];
   for (NodeId id : readers) {
     Node& node = nodes_[size_t(id)];
-    for (size_t i = 0; i < node.inputs.size(); ++i) if (node.inputs[i] == from) set_input(node, int(i), to);
+    for (size_t i = 0; i < node.inputs.size(); ++i)
+      if (node.inputs[i] == from) set_input(node, int(i), to);
   }
   Value &old = values_[size_t(from)], &next = values_[size_t(to)];
-  // The name goes with the meaning: what `from` was, `to` is now. It must be free to take it: no input, constant or output under
-  // a name of its own.
+  // The name goes with the meaning: what `from` was, `to` is now. It must be free to take it: no input, constant or
+  // output under a name of its own.
   if (!next.is_input && !next.is_constant() && !next.is_output) {
     std::swap(old.name, next.name);
     by_name_[old.name] = from;
@@ -246,7 +252,8 @@ int Graph::remove_dead() {
   std::vector<NodeId> sorted = order();
   for (auto it = sorted.rbegin(); it != sorted.rend(); ++it) {
     Node& node = nodes_[size_t(*it)];
-    const bool used = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return v != kNoValue && uses(v) > 0; });
+    const bool used =
+        std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return v != kNoValue && uses(v) > 0; });
     if (used) continue;
     remove(node);
     ++removed;
@@ -260,7 +267,8 @@ int Graph::remove_dead() {
 
 void Graph::infer(Node& node) {
   std::vector<const ValueInfo*> infos;
-  for (int i = 0; i < node.op_inputs; ++i) infos.push_back(node.inputs[size_t(i)] == kNoValue ? nullptr : &values_[size_t(node.inputs[size_t(i)])].info);
+  for (int i = 0; i < node.op_inputs; ++i)
+    infos.push_back(node.inputs[size_t(i)] == kNoValue ? nullptr : &values_[size_t(node.inputs[size_t(i)])].info);
   std::vector<ValueInfo> results;
   if (node.op == &kElementwise) {
     Infer i(kElementwise, node.attributes, node.name, infos, int(node.outputs.size()));
@@ -273,7 +281,8 @@ void Graph::infer(Node& node) {
     results = infer_node(*node.op, node.attributes, node.name, infos, int(node.outputs.size()));
   }
   // An epilogue keeps the shape of the operator's result, and may change its dtype.
-  if (node.program && node.op != &kElementwise && !node.op->is_elementwise()) results[0].dtype = node.program->output_dtype();
+  if (node.program && node.op != &kElementwise && !node.op->is_elementwise())
+    results[0].dtype = node.program->output_dtype();
   for (size_t o = 0; o < node.outputs.size(); ++o) {
     if (node.outputs[o] == kNoValue) continue;
     ValueInfo& info = values_[size_t(node.outputs[o])].info;
@@ -291,7 +300,8 @@ std::vector<Graph::Unresolved> Graph::infer() {
       infer(node);
     } catch (const NeedsValues& error) {
       unresolved.push_back({id, error.what(), node.input(error.input())});
-      for (ValueId v : node.outputs) if (v != kNoValue) values_[size_t(v)].info.shape.reset();
+      for (ValueId v : node.outputs)
+        if (v != kNoValue) values_[size_t(v)].info.shape.reset();
     }
   }
   return unresolved;
@@ -304,11 +314,14 @@ std::vector<std::string> Graph::verify() const {
     const auto [it, fresh] = names.emplace(values_[v].name, int(v));
     if (!fresh) faults.push_back(fmt::format("two values are named '{}'", values_[v].name));
     const NodeId p = values_[v].producer;
-    if (p != kNoNode && (!nodes_[size_t(p)].alive || std::find(nodes_[size_t(p)].outputs.begin(), nodes_[size_t(p)].outputs.end(), int(v)) == nodes_[size_t(p)].outputs.end())) {
+    if (p != kNoNode &&
+        (!nodes_[size_t(p)].alive || std::find(nodes_[size_t(p)].outputs.begin(), nodes_[size_t(p)].outputs.end(),
+                                               int(v)) == nodes_[size_t(p)].outputs.end())) {
       faults.push_back(fmt::format("'{}' names a producer that does not write it", values_[v].name));
     }
     for (NodeId u : users_[v]) {
-      if (!nodes_[size_t(u)].alive || std::find(nodes_[size_t(u)].inputs.begin(), nodes_[size_t(u)].inputs.end(), int(v)) == nodes_[size_t(u)].inputs.end()) {
+      if (!nodes_[size_t(u)].alive || std::find(nodes_[size_t(u)].inputs.begin(), nodes_[size_t(u)].inputs.end(),
+                                                int(v)) == nodes_[size_t(u)].inputs.end()) {
         faults.push_back(fmt::format("'{}' lists a user that does not read it", values_[v].name));
       }
     }
@@ -318,12 +331,15 @@ std::vector<std::string> Graph::verify() const {
     for (ValueId v : node.inputs) {
       if (v == kNoValue) continue;
       const Value& value = values_[size_t(v)];
-      if (value.producer == kNoNode && !value.is_input && !value.is_constant()) faults.push_back(fmt::format("node '{}' reads '{}', which nobody writes", node.name, value.name));
-      if (std::count(users_[size_t(v)].begin(), users_[size_t(v)].end(), node.id) != std::count(node.inputs.begin(), node.inputs.end(), v)) {
+      if (value.producer == kNoNode && !value.is_input && !value.is_constant())
+        faults.push_back(fmt::format("node '{}' reads '{}', which nobody writes", node.name, value.name));
+      if (std::count(users_[size_t(v)].begin(), users_[size_t(v)].end(), node.id) !=
+          std::count(node.inputs.begin(), node.inputs.end(), v)) {
         faults.push_back(fmt::format("the users of '{}' are out of step at node '{}'", value.name, node.name));
       }
     }
-    if (node.program && int(node.program->inputs.size()) != int(node.inputs.size()) - (node.op->is_elementwise() ? 0 : node.op_inputs - 1)) {
+    if (node.program && int(node.program->inputs.size()) !=
+                            int(node.inputs.size()) - (node.op->is_elementwise() ? 0 : node.op_inputs - 1)) {
       faults.push_back(fmt::format("node '{}': its program has {} inputs", node.name, node.program->inputs.size()));
     }
   }
@@ -340,7 +356,8 @@ std::vector<std::string> Graph::verify() const {
       const ValueInfo &a = values_[v].info, &b = copy.values_[v].info;
       if (values_[v].producer == kNoNode || !a.shape || !b.shape) continue;
       if (a.dtype != b.dtype || *a.shape != *b.shape) {
-        faults.push_back(fmt::format("'{}' is {}{}, inference says {}{}", values_[v].name, ridgeline::name(a.dtype), ridgeline::text(*a.shape), ridgeline::name(b.dtype), ridgeline::text(*b.shape)));
+        faults.push_back(fmt::format("'{}' is {}{}, inference says {}{}", values_[v].name, ridgeline::name(a.dtype),
+                                     ridgeline::text(*a.shape), ridgeline::name(b.dtype), ridgeline::text(*b.shape)));
       }
     }
   } catch (const Error& error) {
@@ -351,8 +368,10 @@ std::vector<std::string> Graph::verify() const {
 
 void Graph::bind(const Bindings& bindings) {
   for (Value& v : values_) {
-    if (v.info.shape) for (Dim& d : *v.info.shape) d = d.bind(bindings);
-    if (v.info.values) for (Dim& d : *v.info.values) d = d.bind(bindings);
+    if (v.info.shape)
+      for (Dim& d : *v.info.shape) d = d.bind(bindings);
+    if (v.info.values)
+      for (Dim& d : *v.info.values) d = d.bind(bindings);
   }
 }
 
@@ -371,7 +390,10 @@ std::string Graph::text() const {
     if (v == kNoValue) return std::string("-");
     const Value& value = values_[size_t(v)];
     const std::string shape = value.info.shape ? ridgeline::text(*value.info.shape) : "[?]";
-    return fmt::format("{}:{}{}{}", value.name, ridgeline::name(value.dtype()), shape, value.is_constant() ? "!" : value.channels_last ? "~" : "");
+    return fmt::format("{}:{}{}{}", value.name, ridgeline::name(value.dtype()), shape,
+                       value.is_constant()   ? "!"
+                       : value.channels_last ? "~"
+                                             : "");
   };
   for (ValueId v : inputs) out += "  input " + spell(v) + "\n";
   for (NodeId id : order()) {
@@ -379,7 +401,8 @@ std::string Graph::text() const {
     std::string line = "  ";
     for (size_t o = 0; o < node.outputs.size(); ++o) line += (o ? ", " : "") + spell(node.outputs[o]);
     line += fmt::format(" = {}(", node.op->name);
-    for (size_t i = 0; i < node.inputs.size(); ++i) line += (i ? int(i) == node.op_inputs ? " | " : ", " : "") + spell(node.inputs[i]);
+    for (size_t i = 0; i < node.inputs.size(); ++i)
+      line += (i ? int(i) == node.op_inputs ? " | " : ", " : "") + spell(node.inputs[i]);
     line += ")";
     if (!node.attributes.empty()) line += " {" + node.attributes.text() + "}";
     if (node.program) line += " <" + node.program->text() + ">";

@@ -1,4 +1,5 @@
-// Graph: nodes and values in single assignment; each node knows the source nodes it came from; verified after every pass.
+// Graph: nodes and values in single assignment; each node knows the source nodes it came from; verified after every
+// pass.
 #pragma once
 
 #include <deque>
@@ -23,12 +24,13 @@ inline constexpr int kNoNode = -1;
 
 struct Value {
   std::string name;
-  ValueInfo info;             // dtype, shape, known content; `info.constant` if it is a constant (initializer or folded)
+  ValueInfo info;  // dtype, shape, known content; `info.constant` if it is a constant (initializer or folded)
   NodeId producer = kNoNode;  // kNoNode: a graph input or a constant
   bool is_input = false;
   bool is_output = false;
   bool channels_last = false;  // chosen by the layout pass: stored with axis 1 innermost
-  uint64_t constant_id = 0;    // identity of a constant across copies of the graph (ConstantStore's key); 0: not a constant
+  uint64_t constant_id =
+      0;  // identity of a constant across copies of the graph (ConstantStore's key); 0: not a constant
 
   bool is_constant() const { return bool(info.constant); }
   DType dtype() const { return info.dtype; }
@@ -41,11 +43,12 @@ struct Node {
   const OpSchema* op = nullptr;
   std::string name;
   Attributes attributes;
-  std::vector<ValueId> inputs;   // the operator's own (kNoValue: omitted), then the program's further operands
+  std::vector<ValueId> inputs;  // the operator's own (kNoValue: omitted), then the program's further operands
   int op_inputs = 0;
   std::vector<ValueId> outputs;  // kNoValue: not wanted
-  std::shared_ptr<const Program> program;  // see Problem::program; may be null for an elementwise operator (its expression)
-  std::vector<std::string> origin;         // names of the imported nodes this one stands for
+  std::shared_ptr<const Program>
+      program;                      // see Problem::program; may be null for an elementwise operator (its expression)
+  std::vector<std::string> origin;  // names of the imported nodes this one stands for
   bool alive = true;
 
   ValueId input(int i) const { return i < int(inputs.size()) ? inputs[size_t(i)] : kNoValue; }
@@ -80,14 +83,21 @@ class Graph {
   int live_nodes() const;
   /// Live nodes in topological order (stable: by id among the ready).
   std::vector<NodeId> order() const;
-  Node* producer(ValueId value) { return value < 0 || values_[size_t(value)].producer < 0 ? nullptr : &nodes_[size_t(values_[size_t(value)].producer)]; }
+  Node* producer(ValueId value) {
+    return value < 0 || values_[size_t(value)].producer < 0 ? nullptr
+                                                            : &nodes_[size_t(values_[size_t(value)].producer)];
+  }
   const Node* producer(ValueId value) const { return const_cast<Graph*>(this)->producer(value); }
   /// Live nodes that read the value (a node that reads it twice is listed twice). A graph output counts in `uses`.
   const std::vector<NodeId>& users(ValueId value) const { return users_[size_t(value)]; }
-  int uses(ValueId value) const { return int(users_[size_t(value)].size()) + (values_[size_t(value)].is_output ? 1 : 0); }
+  int uses(ValueId value) const {
+    return int(users_[size_t(value)].size()) + (values_[size_t(value)].is_output ? 1 : 0);
+  }
   /// Sole user, or nullptr.
   Node* only_user(ValueId value);
-  const Tensor* constant(ValueId value) const { return value >= 0 && values_[size_t(value)].is_constant() ? &values_[size_t(value)].info.constant : nullptr; }
+  const Tensor* constant(ValueId value) const {
+    return value >= 0 && values_[size_t(value)].is_constant() ? &values_[size_t(value)].info.constant : nullptr;
+  }
   ValueId find_value(std::string_view name) const;  // kNoValue if none
 
   // ---- changing
@@ -103,11 +113,17 @@ class Graph {
   void make_constant(ValueId value, Tensor tensor);
 
   /// Infers every value in order; stops at the first rejection with an Error naming the node.
-  /// Nodes whose shape needs the content of a graph input leave their outputs' shape unknown and are listed in `unresolved`.
-  struct Unresolved { NodeId node; std::string reason; ValueId depends_on; };
+  /// Nodes whose shape needs the content of a graph input leave their outputs' shape unknown and are listed in
+  /// `unresolved`.
+  struct Unresolved {
+    NodeId node;
+    std::string reason;
+    ValueId depends_on;
+  };
   std::vector<Unresolved> infer();
   void infer(Node& node);
-  /// The problems found: dangling ids, cycles, duplicate names, users out of step, dtype or shape that infer contradicts. Empty: sound.
+  /// The problems found: dangling ids, cycles, duplicate names, users out of step, dtype or shape that infer
+  /// contradicts. Empty: sound.
   std::vector<std::string> verify() const;
   /// Replaces bound symbols in every shape and known content.
   void bind(const Bindings& bindings);
@@ -117,7 +133,7 @@ class Graph {
   std::string text() const;  // one line a node, golden-tested
 
  private:
-  std::deque<Node> nodes_;    // deques: references stay valid while a pass adds nodes
+  std::deque<Node> nodes_;  // deques: references stay valid while a pass adds nodes
   std::deque<Value> values_;
   std::vector<std::vector<NodeId>> users_;
   std::unordered_map<std::string, ValueId> by_name_;
@@ -131,7 +147,8 @@ class Graph {
 /// "Elementwise": the operator of every fused Program. "Add", "Relu", ... become it when lowered.
 const OpSchema& elementwise_op();
 
-/// The Program of an elementwise node: its own, or its schema's expression at the inputs' dtypes and the node's attributes.
+/// The Program of an elementwise node: its own, or its schema's expression at the inputs' dtypes and the node's
+/// attributes.
 Program program_of(const Graph& graph, const Node& node);
 Program program_of(const OpSchema& op, const Attributes& attributes, std::span<const DType> inputs);
 

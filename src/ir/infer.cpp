@@ -38,15 +38,21 @@ int64_t schema_integer(const OpSchema& op, const Attributes& attributes, std::st
 }
 double schema_number(const OpSchema& op, const Attributes& attributes, std::string_view attribute) {
   const AttributeSpec* spec = spec_of(op, attribute);
-  return attributes.number(attribute, spec ? (spec->type == AttributeSpec::Type::kInt ? double(spec->integer) : spec->number) : 0);
+  return attributes.number(attribute,
+                           spec ? (spec->type == AttributeSpec::Type::kInt ? double(spec->integer) : spec->number) : 0);
 }
 std::string schema_string(const OpSchema& op, const Attributes& attributes, std::string_view attribute) {
   const AttributeSpec* spec = spec_of(op, attribute);
   return attributes.string(attribute, spec ? spec->string : std::string_view());
 }
 
-Infer::Infer(const OpSchema& op, const Attributes& attributes, std::string node_name, std::vector<const ValueInfo*> inputs, int outputs)
-    : op_(op), attributes_(attributes), node_name_(std::move(node_name)), inputs_(std::move(inputs)), results_(size_t(outputs)) {
+Infer::Infer(const OpSchema& op, const Attributes& attributes, std::string node_name,
+             std::vector<const ValueInfo*> inputs, int outputs)
+    : op_(op),
+      attributes_(attributes),
+      node_name_(std::move(node_name)),
+      inputs_(std::move(inputs)),
+      results_(size_t(outputs)) {
   while (!inputs_.empty() && !inputs_.back()) inputs_.pop_back();
 }
 
@@ -62,7 +68,9 @@ DType Infer::dtype(int input) const {
 const Shape& Infer::shape(int input) const {
   if (!has(input)) reject(fmt::format("input {} is missing", input));
   const ValueInfo& info = *inputs_[size_t(input)];
-  if (!info.shape) throw NeedsValues(input, fmt::format("node '{}' ({}): the rank of input {} is unknown", node_name_, op_.name, input));
+  if (!info.shape)
+    throw NeedsValues(input,
+                      fmt::format("node '{}' ({}): the rank of input {} is unknown", node_name_, op_.name, input));
   return *info.shape;
 }
 
@@ -70,7 +78,8 @@ std::optional<std::vector<Dim>> Infer::values(int input) const {
   if (!has(input)) return std::nullopt;
   const ValueInfo& info = *inputs_[size_t(input)];
   if (info.values) return info.values;
-  if (!info.constant || is_float(info.dtype) || info.constant.rank() > 1 || info.constant.elements() > kMostKnownValues) return std::nullopt;
+  if (!info.constant || is_float(info.dtype) || info.constant.rank() > 1 || info.constant.elements() > kMostKnownValues)
+    return std::nullopt;
   std::vector<Dim> dims;
   for (int64_t v : info.constant.to_i64()) dims.push_back(v);
   return dims;
@@ -79,14 +88,17 @@ std::optional<std::vector<Dim>> Infer::values(int input) const {
 std::vector<Dim> Infer::need_values(int input) const {
   if (auto known = values(input)) return *known;
   const std::string_view what = input < op_.inputs.size() ? op_.inputs[input].name : "input";
-  throw NeedsValues(input, fmt::format("node '{}' ({}): unsupported: the output's shape depends on the content of input '{}', which is computed at run time",
+  throw NeedsValues(input, fmt::format("node '{}' ({}): unsupported: the output's shape depends on the content of "
+                                       "input '{}', which is computed at run time",
                                        node_name_, op_.name, what));
 }
 
 std::vector<int64_t> Infer::need_integers(int input) const {
   std::vector<int64_t> out;
   for (const Dim& d : need_values(input)) {
-    if (!d.known()) throw NeedsValues(input, fmt::format("node '{}' ({}): unsupported: input {} depends on the symbolic dimension {}", node_name_, op_.name, input, d.text()));
+    if (!d.known())
+      throw NeedsValues(input, fmt::format("node '{}' ({}): unsupported: input {} depends on the symbolic dimension {}",
+                                           node_name_, op_.name, input, d.text()));
     out.push_back(d.value());
   }
   return out;
@@ -99,10 +111,13 @@ const Tensor* Infer::constant(int input) const {
 int64_t Infer::integer(std::string_view name) const { return schema_integer(op_, attributes_, name); }
 double Infer::number(std::string_view name) const { return schema_number(op_, attributes_, name); }
 std::string Infer::string(std::string_view name) const { return schema_string(op_, attributes_, name); }
-std::vector<int64_t> Infer::integers(std::string_view name, std::vector<int64_t> fallback) const { return attributes_.integers(name, std::move(fallback)); }
+std::vector<int64_t> Infer::integers(std::string_view name, std::vector<int64_t> fallback) const {
+  return attributes_.integers(name, std::move(fallback));
+}
 
 int Infer::axis(int64_t axis, int rank) const {
-  if (axis < -rank || axis >= rank) reject(fmt::format("axis {} is out of range for rank {}: allowed are {} to {}", axis, rank, -rank, rank - 1));
+  if (axis < -rank || axis >= rank)
+    reject(fmt::format("axis {} is out of range for rank {}: allowed are {} to {}", axis, rank, -rank, rank - 1));
   return int(axis < 0 ? axis + rank : axis);
 }
 
@@ -125,7 +140,8 @@ Shape Infer::broadcast_shape(const std::vector<int>& inputs) const {
       const Dim a = i + out.size() < joined.size() ? Dim(1) : out[i + out.size() - joined.size()];
       const Dim b = i + s.size() < joined.size() ? Dim(1) : s[i + s.size() - joined.size()];
       if (!broadcast(a, b, joined[i])) {
-        reject(fmt::format("the shapes {} and {} do not broadcast: each pair of extents must be equal or one of them 1", text(out), text(s)));
+        reject(fmt::format("the shapes {} and {} do not broadcast: each pair of extents must be equal or one of them 1",
+                           text(out), text(s)));
       }
     }
     out = std::move(joined);
@@ -136,7 +152,8 @@ Shape Infer::broadcast_shape(const std::vector<int>& inputs) const {
 void Infer::output(int output, DType dtype, Shape shape) {
   if (output >= outputs()) return;
   for (const Dim& d : shape) {
-    if (d.known() && d.value() < 0) reject(fmt::format("the output's shape {} would have a negative extent", text(shape)));
+    if (d.known() && d.value() < 0)
+      reject(fmt::format("the output's shape {} would have a negative extent", text(shape)));
   }
   if (known(shape)) {
     try {
@@ -150,7 +167,8 @@ void Infer::output(int output, DType dtype, Shape shape) {
 }
 
 void Infer::output_values(int output, std::vector<Dim> values) {
-  if (output < outputs() && int64_t(values.size()) <= kMostKnownValues) results_[size_t(output)].values = std::move(values);
+  if (output < outputs() && int64_t(values.size()) <= kMostKnownValues)
+    results_[size_t(output)].values = std::move(values);
 }
 
 void infer_elementwise(Infer& i) {
@@ -171,7 +189,8 @@ void infer_elementwise(Infer& i) {
       result = i.dtype(i.op().name == "Where" ? 1 : 0);
     }
   }
-  const bool only_first = i.op().name == "CastLike" || i.op().name == "Clip";  // the others give a type or scalar bounds
+  const bool only_first =
+      i.op().name == "CastLike" || i.op().name == "Clip";  // the others give a type or scalar bounds
   const Shape shape = i.broadcast_shape(only_first ? std::vector<int>{0} : present);
   i.output(0, result, shape);
 
@@ -188,10 +207,12 @@ void infer_elementwise(Infer& i) {
   if (count > kMostKnownValues) return;
   auto at = [&](size_t k, int64_t n) { return contents[k].size() == 1 ? contents[k][0] : contents[k][size_t(n)]; };
   bool numbers = true;
-  for (const auto& content : contents) for (const Dim& d : content) numbers = numbers && d.known();
+  for (const auto& content : contents)
+    for (const Dim& d : content) numbers = numbers && d.known();
   std::vector<Dim> out;
   if (numbers) {
-    for (DType d : dtypes) if (is_float(d)) return;
+    for (DType d : dtypes)
+      if (is_float(d)) return;
     const Program program = program_of(i.op(), i.attributes(), dtypes);
     for (int64_t n = 0; n < count; ++n) {
       std::vector<ScalarValue> x;
@@ -204,19 +225,29 @@ void infer_elementwise(Infer& i) {
   } else {
     const std::string_view name = i.op().name;
     for (int64_t n = 0; n < count; ++n) {
-      if (name == "Add") out.push_back(at(0, n) + at(1, n));
-      else if (name == "Sub") out.push_back(at(0, n) - at(1, n));
-      else if (name == "Mul") out.push_back(at(0, n) * at(1, n));
-      else if (name == "Div") out.push_back(floor_div(at(0, n), at(1, n)));
-      else if (name == "Min" && contents.size() == 2) out.push_back(min(at(0, n), at(1, n)));
-      else if (name == "Max" && contents.size() == 2) out.push_back(max(at(0, n), at(1, n)));
-      else if (name == "Cast" && is_integer(result)) out.push_back(at(0, n));
+      if (name == "Add")
+        out.push_back(at(0, n) + at(1, n));
+      else if (name == "Sub")
+        out.push_back(at(0, n) - at(1, n));
+      else if (name == "Mul")
+        out.push_back(at(0, n) * at(1, n));
+      else if (name == "Div")
+        out.push_back(floor_div(at(0, n), at(1, n)));
+      else if (name == "Min" && contents.size() == 2)
+        out.push_back(min(at(0, n), at(1, n)));
+      else if (name == "Max" && contents.size() == 2)
+        out.push_back(max(at(0, n), at(1, n)));
+      else if (name == "Cast" && is_integer(result))
+        out.push_back(at(0, n));
       else if (name == "Equal") {
         // An extent never equals a negative number; that is all exporters ask (`shape == -1`).
         const Dim a = at(0, n), b = at(1, n);
-        if (a == b) out.push_back(1);
-        else if ((a.known() && a.value() < 0) || (b.known() && b.value() < 0)) out.push_back(0);
-        else return;
+        if (a == b)
+          out.push_back(1);
+        else if ((a.known() && a.value() < 0) || (b.known() && b.value() < 0))
+          out.push_back(0);
+        else
+          return;
       } else if (name == "Where") {
         if (!at(0, n).known()) return;
         out.push_back(at(0, n).value() ? at(1, n) : at(2, n));
@@ -232,7 +263,8 @@ std::vector<ValueInfo> infer_node(const OpSchema& op, const Attributes& attribut
                                   const std::vector<const ValueInfo*>& inputs, int outputs) {
   Infer i(op, attributes, node_name, inputs, outputs);
   const bool variadic = !op.inputs.empty() && op.inputs[op.inputs.size() - 1].variadic;
-  if (i.inputs() > op.inputs.size() && !variadic) i.reject(fmt::format("has {} inputs, the operator takes at most {}", i.inputs(), op.inputs.size()));
+  if (i.inputs() > op.inputs.size() && !variadic)
+    i.reject(fmt::format("has {} inputs, the operator takes at most {}", i.inputs(), op.inputs.size()));
   if (outputs > op.outputs.size() && !(op.outputs.size() && op.outputs[op.outputs.size() - 1].variadic)) {
     i.reject(fmt::format("has {} outputs, the operator gives at most {}", outputs, op.outputs.size()));
   }
@@ -245,20 +277,27 @@ std::vector<ValueInfo> infer_node(const OpSchema& op, const Attributes& attribut
     const DType dtype = i.dtype(k);
     if (dtype == DType::kNone) continue;  // not known yet
     if (!contains(spec.types, dtype)) {
-      fail(ErrorCode::kUnsupported, "node '{}' ({}): unsupported: input '{}' is {}; allowed are {}", node_name, op.name, spec.name, name(dtype), text(spec.types));
+      fail(ErrorCode::kUnsupported, "node '{}' ({}): unsupported: input '{}' is {}; allowed are {}", node_name, op.name,
+           spec.name, name(dtype), text(spec.types));
     }
-    const std::string_view like = spec.variadic && k >= op.inputs.size() ? (spec.same_as.empty() ? spec.name : spec.same_as) : spec.same_as;
+    const std::string_view like =
+        spec.variadic && k >= op.inputs.size() ? (spec.same_as.empty() ? spec.name : spec.same_as) : spec.same_as;
     for (int j = 0; j < k && !like.empty(); ++j) {
-      if (j < op.inputs.size() && op.inputs[j].name == like && i.has(j) && i.dtype(j) != DType::kNone && i.dtype(j) != dtype) {
-        i.reject(fmt::format("input '{}' is {}, but must have the type of '{}', which is {}", spec.name, name(dtype), like, name(i.dtype(j))));
+      if (j < op.inputs.size() && op.inputs[j].name == like && i.has(j) && i.dtype(j) != DType::kNone &&
+          i.dtype(j) != dtype) {
+        i.reject(fmt::format("input '{}' is {}, but must have the type of '{}', which is {}", spec.name, name(dtype),
+                             like, name(i.dtype(j))));
       }
     }
   }
   for (const AttributeSpec& spec : op.attributes) {
-    if (spec.presence == AttributeSpec::Presence::kRequired && !attributes.has(spec.name)) i.reject(fmt::format("the attribute '{}' is missing", spec.name));
+    if (spec.presence == AttributeSpec::Presence::kRequired && !attributes.has(spec.name))
+      i.reject(fmt::format("the attribute '{}' is missing", spec.name));
   }
-  if (op.infer) op.infer(i);
-  else infer_elementwise(i);
+  if (op.infer)
+    op.infer(i);
+  else
+    infer_elementwise(i);
   for (int o = 0; o < outputs; ++o) {
     if (i.results()[size_t(o)].dtype == DType::kNone || !i.results()[size_t(o)].shape) {
       if (op.outputs.size() > o && op.outputs[o].optional) continue;

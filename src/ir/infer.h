@@ -22,10 +22,11 @@ struct ValueInfo {
 
 class Infer {
  public:
-  Infer(const OpSchema& op, const Attributes& attributes, std::string node_name, std::vector<const ValueInfo*> inputs, int outputs);
+  Infer(const OpSchema& op, const Attributes& attributes, std::string node_name, std::vector<const ValueInfo*> inputs,
+        int outputs);
 
   const OpSchema& op() const { return op_; }
-  int inputs() const { return int(inputs_.size()); }   // trailing omitted ones are not counted
+  int inputs() const { return int(inputs_.size()); }  // trailing omitted ones are not counted
   int outputs() const { return int(results_.size()); }
   bool has(int input) const { return input >= 0 && input < inputs() && inputs_[size_t(input)] != nullptr; }
   bool wants(int output) const { return output < outputs(); }
@@ -36,11 +37,11 @@ class Infer {
 
   /// Integer content of an input, if known (as Dims, since it may come from shapes).
   std::optional<std::vector<Dim>> values(int input) const;
-  /// Its content, or a rejection: "the output's shape depends on the content of input 'shape', which is not a constant".
-  /// Such an error carries needs_values(): binding may supply the content and try again.
+  /// Its content, or a rejection: "the output's shape depends on the content of input 'shape', which is not a
+  /// constant". Such an error carries needs_values(): binding may supply the content and try again.
   std::vector<Dim> need_values(int input) const;
   std::vector<int64_t> need_integers(int input) const;  // the same, and all must be known numbers
-  const Tensor* constant(int input) const;  // any dtype; nullptr if not constant
+  const Tensor* constant(int input) const;              // any dtype; nullptr if not constant
 
   const Attributes& attributes() const { return attributes_; }
   int64_t integer(std::string_view name) const;  // with the schema's default
@@ -58,7 +59,9 @@ class Infer {
   void output(int output, DType dtype, Shape shape);
   void output_values(int output, std::vector<Dim> values);  // content known by shape arithmetic
   void same_as(int output, int input) { this->output(output, dtype(input), shape(input)); }
-  void require(bool condition, const std::string& message) const { if (!condition) reject(message); }
+  void require(bool condition, const std::string& message) const {
+    if (!condition) reject(message);
+  }
   /// Throws Error{kBadModel}: "node 'n' (Op): <message>".
   [[noreturn]] void reject(const std::string& message) const;
 
@@ -82,7 +85,8 @@ class NeedsValues : public Error {
   int input_;
 };
 
-/// Checks arity, dtypes against the specs, attributes' presence; then calls the schema's infer (or the elementwise rule).
+/// Checks arity, dtypes against the specs, attributes' presence; then calls the schema's infer (or the elementwise
+/// rule).
 std::vector<ValueInfo> infer_node(const OpSchema& op, const Attributes& attributes, const std::string& node_name,
                                   const std::vector<const ValueInfo*>& inputs, int outputs);
 

@@ -1,4 +1,5 @@
-// OpSchema: what an operator means, declared once. Everything else reads it: importer, verifier, conformance, bench, docs.
+// OpSchema: what an operator means, declared once. Everything else reads it: importer, verifier, conformance, bench,
+// docs.
 #pragma once
 
 #include <array>
@@ -19,7 +20,8 @@ class Gradient;   // ir/gradient.h
 struct Problem;   // ir/problem.h
 struct Cost;
 
-/// A list with a fixed capacity, so that schemas are constant aggregates (100 schemas as std::vector cost 5.4 s a file).
+/// A list with a fixed capacity, so that schemas are constant aggregates (100 schemas as std::vector cost 5.4 s a
+/// file).
 template <typename T, int kCapacity>
 struct StaticList {
   std::array<T, kCapacity> items{};
@@ -38,9 +40,12 @@ struct StaticList {
 /// A set of dtypes as bits.
 using TypeSet = uint32_t;
 constexpr TypeSet type_bit(DType dtype) { return TypeSet(1) << int(dtype); }
-inline constexpr TypeSet kFloats = type_bit(DType::kF64) | type_bit(DType::kF32) | type_bit(DType::kF16) | type_bit(DType::kBF16);
-inline constexpr TypeSet kSigned = type_bit(DType::kI8) | type_bit(DType::kI16) | type_bit(DType::kI32) | type_bit(DType::kI64);
-inline constexpr TypeSet kUnsigned = type_bit(DType::kU8) | type_bit(DType::kU16) | type_bit(DType::kU32) | type_bit(DType::kU64);
+inline constexpr TypeSet kFloats =
+    type_bit(DType::kF64) | type_bit(DType::kF32) | type_bit(DType::kF16) | type_bit(DType::kBF16);
+inline constexpr TypeSet kSigned =
+    type_bit(DType::kI8) | type_bit(DType::kI16) | type_bit(DType::kI32) | type_bit(DType::kI64);
+inline constexpr TypeSet kUnsigned =
+    type_bit(DType::kU8) | type_bit(DType::kU16) | type_bit(DType::kU32) | type_bit(DType::kU64);
 inline constexpr TypeSet kIntegers = kSigned | kUnsigned;
 inline constexpr TypeSet kNumbers = kFloats | kIntegers;
 inline constexpr TypeSet kBools = type_bit(DType::kBool);
@@ -58,7 +63,7 @@ struct InputSpec {
   TypeSet types = kAll;
   std::string_view same_as = "";  // the input whose dtype this one must have
   bool optional = false;
-  bool variadic = false;          // the last input only: any number more of the same kind
+  bool variadic = false;  // the last input only: any number more of the same kind
 };
 struct OutputSpec {
   std::string_view name;
@@ -78,10 +83,14 @@ struct AttributeSpec {
   std::string_view string = "";
 
   constexpr AttributeSpec() = default;
-  constexpr AttributeSpec(std::string_view name_, int default_) : name(name_), type(Type::kInt), presence(Presence::kDefault), integer(default_) {}
-  constexpr AttributeSpec(std::string_view name_, double default_) : name(name_), type(Type::kFloat), presence(Presence::kDefault), number(default_) {}
-  constexpr AttributeSpec(std::string_view name_, const char* default_) : name(name_), type(Type::kString), presence(Presence::kDefault), string(default_) {}
-  constexpr AttributeSpec(std::string_view name_, Type type_, Presence presence_ = Presence::kNone) : name(name_), type(type_), presence(presence_) {}
+  constexpr AttributeSpec(std::string_view name_, int default_)
+      : name(name_), type(Type::kInt), presence(Presence::kDefault), integer(default_) {}
+  constexpr AttributeSpec(std::string_view name_, double default_)
+      : name(name_), type(Type::kFloat), presence(Presence::kDefault), number(default_) {}
+  constexpr AttributeSpec(std::string_view name_, const char* default_)
+      : name(name_), type(Type::kString), presence(Presence::kDefault), string(default_) {}
+  constexpr AttributeSpec(std::string_view name_, Type type_, Presence presence_ = Presence::kNone)
+      : name(name_), type(type_), presence(presence_) {}
 };
 
 /// How far a kernel may be from the reference, derived from what the algorithm does to error (docs/numerics.md).
@@ -107,23 +116,26 @@ struct Expression {
 
 struct OpSchema {
   std::string_view name;
-  std::string_view domain = "";   // "" is ai.onnx; "com.microsoft"; "ridgeline" for fused operators no standard knows
-  std::string_view family;        // elementwise, reduce, normalize, matmul, conv, pool, attention, movement, ...
+  std::string_view domain = "";  // "" is ai.onnx; "com.microsoft"; "ridgeline" for fused operators no standard knows
+  std::string_view family;       // elementwise, reduce, normalize, matmul, conv, pool, attention, movement, ...
   OpKind kind = OpKind::kOpaque;
-  std::string_view doc = "";      // one line: what it computes, and the source (standard's section, paper)
-  int since = 1;                  // the first opset this declaration's form is valid for, after import upgrades older forms
-  StaticList<int, 16> versions{};   // opset versions of the standard that importing accepts (each a version at which the operator changed)
+  std::string_view doc = "";  // one line: what it computes, and the source (standard's section, paper)
+  int since = 1;              // the first opset this declaration's form is valid for, after import upgrades older forms
+  StaticList<int, 16> versions{};  // opset versions of the standard that importing accepts (each a version at which the
+                                   // operator changed)
   StaticList<InputSpec, 16> inputs{};
   StaticList<OutputSpec, 6> outputs{};
   StaticList<AttributeSpec, 24> attributes{};
 
-  /// Elementwise operators: inputs are named x, y, z (or as `inputs` says). Result dtype: that of the inputs, or `result`.
+  /// Elementwise operators: inputs are named x, y, z (or as `inputs` says). Result dtype: that of the inputs, or
+  /// `result`.
   StaticList<Expression, 3> expressions{};
   DType result = DType::kNone;
 
   /// Pure and total: sets dtype and shape of every output, or rejects with what was allowed.
   void (*infer)(Infer&) = nullptr;
-  /// FLOPs of the direct algorithm (a multiply-add is two) and compulsory bytes; nullptr: one FLOP an output element, compulsory bytes.
+  /// FLOPs of the direct algorithm (a multiply-add is two) and compulsory bytes; nullptr: one FLOP an output element,
+  /// compulsory bytes.
   Cost (*cost)(const Problem&) = nullptr;
   /// Naive, in double or exact integers. An operator has a reference, an expression or a decomposition.
   void (*reference)(Reference&) = nullptr;
@@ -131,7 +143,7 @@ struct OpSchema {
   StaticList<void (*)(Builder&), 8> decompose{};  // the first is the meaning, others are spellings that match only
   /// Writes d(inputs) from d(outputs). Null with a decomposition or expression: derived from it.
   void (*gradient)(Gradient&) = nullptr;
-  std::string_view no_gradient = "";  // the reason why there is none
+  std::string_view no_gradient = "";           // the reason why there is none
   StaticList<std::string_view, 24> samples{};  // "x=f32[2,3,64] scale=f32[64] axis=-1": one problem a line
   Tolerance tolerance = Tolerance::exact();
 

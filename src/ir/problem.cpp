@@ -11,7 +11,8 @@ namespace {
 
 // An input that is read by extent alone or kept as numbers: printed with its content.
 bool prints_content(const Operand& operand) {
-  return operand.constant && is_integer(operand.dtype) && operand.constant.rank() <= 1 && operand.constant.elements() <= 16;
+  return operand.constant && is_integer(operand.dtype) && operand.constant.rank() <= 1 &&
+         operand.constant.elements() <= 16;
 }
 
 std::string input_name(const OpSchema& op, int i) {
@@ -36,7 +37,8 @@ std::string strides_text(const Layout& layout) {
 
 [[noreturn]] void bad_key(const OpSchema& op, std::string_view what) {
   std::string keys;
-  for (int i = 0; i < op.inputs.size(); ++i) keys += fmt::format(" {}=DTYPE[SHAPE]{}", input_name(op, i), op.inputs[i].optional ? "?" : "");
+  for (int i = 0; i < op.inputs.size(); ++i)
+    keys += fmt::format(" {}=DTYPE[SHAPE]{}", input_name(op, i), op.inputs[i].optional ? "?" : "");
   for (const AttributeSpec& a : op.attributes) keys += fmt::format(" {}=", a.name);
   fail(ErrorCode::kUsage, "{}: {}. Its keys are:{}", op.name, what, keys);
 }
@@ -96,7 +98,8 @@ Operand parse_operand(std::string_view word, DType like, const OpSchema& op) {
     operand.is_constant = true;
     rest.remove_suffix(1);
   }
-  if (rest == "~cl") operand.layout = Layout::channels_last(Extents(numbers));
+  if (rest == "~cl")
+    operand.layout = Layout::channels_last(Extents(numbers));
   else if (rest.starts_with("~")) {
     const std::vector<int64_t> strides = integers_of(rest.substr(1), 'x', op);
     if (strides.size() != numbers.size()) bad_key(op, fmt::format("'{}' has {} strides", word, strides.size()));
@@ -114,11 +117,16 @@ AttributeValue parse_attribute(const AttributeSpec& spec, std::string_view word,
       if (spec.name == "to" && dtype_named(word) != DType::kNone) return int64_t(info(dtype_named(word)).onnx_id);
       return integers_of(word, ',', op).at(0);
     }
-    case AttributeSpec::Type::kFloat: return std::strtod(s.c_str(), nullptr);
-    case AttributeSpec::Type::kString: return s;
-    case AttributeSpec::Type::kInts: return integers_of(word, ',', op);
-    case AttributeSpec::Type::kFloats: return numbers_of(word, op);
-    default: bad_key(op, fmt::format("the attribute '{}' cannot be given in text", spec.name));
+    case AttributeSpec::Type::kFloat:
+      return std::strtod(s.c_str(), nullptr);
+    case AttributeSpec::Type::kString:
+      return s;
+    case AttributeSpec::Type::kInts:
+      return integers_of(word, ',', op);
+    case AttributeSpec::Type::kFloats:
+      return numbers_of(word, op);
+    default:
+      bad_key(op, fmt::format("the attribute '{}' cannot be given in text", spec.name));
   }
 }
 
@@ -127,7 +135,8 @@ std::vector<std::string> split_words(std::string_view keys) {
   std::string word;
   bool quoted = false;
   for (char c : keys) {
-    if (c == '\'') quoted = !quoted;
+    if (c == '\'')
+      quoted = !quoted;
     else if (std::isspace(static_cast<unsigned char>(c)) && !quoted) {
       if (!word.empty()) words.push_back(word);
       word.clear();
@@ -144,18 +153,25 @@ std::vector<std::string> split_words(std::string_view keys) {
 int64_t Problem::integer(std::string_view name) const { return schema_integer(*op, attributes, name); }
 double Problem::number(std::string_view name) const { return schema_number(*op, attributes, name); }
 std::string Problem::string(std::string_view name) const { return schema_string(*op, attributes, name); }
-std::vector<int64_t> Problem::integers(std::string_view name, std::vector<int64_t> fallback) const { return attributes.integers(name, std::move(fallback)); }
-std::vector<int64_t> Problem::values(int input) const { return has(input) && inputs[size_t(input)].constant ? inputs[size_t(input)].constant.to_i64() : std::vector<int64_t>(); }
+std::vector<int64_t> Problem::integers(std::string_view name, std::vector<int64_t> fallback) const {
+  return attributes.integers(name, std::move(fallback));
+}
+std::vector<int64_t> Problem::values(int input) const {
+  return has(input) && inputs[size_t(input)].constant ? inputs[size_t(input)].constant.to_i64()
+                                                      : std::vector<int64_t>();
+}
 
 int64_t Problem::read_bytes() const {
   int64_t total = 0;
-  for (const Operand& i : inputs) if (i.present()) total += i.bytes();
+  for (const Operand& i : inputs)
+    if (i.present()) total += i.bytes();
   return total;
 }
 
 int64_t Problem::write_bytes() const {
   int64_t total = 0;
-  for (const Operand& o : outputs) if (o.present()) total += o.bytes();
+  for (const Operand& o : outputs)
+    if (o.present()) total += o.bytes();
   return total;
 }
 
@@ -165,13 +181,17 @@ std::string Problem::text() const {
     const Operand& operand = inputs[i];
     if (!operand.present()) continue;
     const std::string key = int(i) < op_inputs ? input_name(*op, int(i)) : fmt::format("e{}", int(i) - op_inputs + 1);
-    if (prints_content(operand)) out += fmt::format(" {}={}{{{}}}", key, name(operand.dtype), fmt::join(operand.constant.to_i64(), ","));
-    else out += fmt::format(" {}={}{}{}{}", key, name(operand.dtype), ridgeline::text(operand.shape()), strides_text(operand.layout), operand.is_constant ? "!" : "");
+    if (prints_content(operand))
+      out += fmt::format(" {}={}{{{}}}", key, name(operand.dtype), fmt::join(operand.constant.to_i64(), ","));
+    else
+      out += fmt::format(" {}={}{}{}{}", key, name(operand.dtype), ridgeline::text(operand.shape()),
+                         strides_text(operand.layout), operand.is_constant ? "!" : "");
   }
   if (!attributes.empty()) out += " " + attributes.text();
   if (int(outputs.size()) != required_outputs(*op)) out += fmt::format(" outputs={}", outputs.size());
   if (!outputs.empty() && !outputs[0].layout.is_row_major()) out += " out=" + strides_text(outputs[0].layout);
-  if (program && (has_epilogue() || op == &elementwise_op())) out += fmt::format(" {}='{}'", has_epilogue() ? "epilogue" : "program", program->text());
+  if (program && (has_epilogue() || op == &elementwise_op()))
+    out += fmt::format(" {}='{}'", has_epilogue() ? "epilogue" : "program", program->text());
   return out;
 }
 
@@ -179,7 +199,8 @@ Cost cost_of(const Problem& problem) {
   Cost cost;
   const int64_t outputs = problem.outputs.empty() ? 0 : problem.output().elements();
   if (problem.op->is_elementwise()) {
-    const int64_t flops = problem.program ? std::max(problem.program->flops(), problem.op == &elementwise_op() ? 0 : 1) : 1;
+    const int64_t flops =
+        problem.program ? std::max(problem.program->flops(), problem.op == &elementwise_op() ? 0 : 1) : 1;
     cost.flops = flops * outputs;
     cost.special = problem.program ? problem.program->special_flops() * outputs : 0;
   } else if (problem.op->cost) {
@@ -212,7 +233,8 @@ Problem parse_problem(const OpSchema& op, std::string_view keys) {
     }
     const std::string key = word.substr(0, eq), value = word.substr(eq + 1);
     bool done = false;
-    const int most = op.inputs.empty() || !op.inputs[op.inputs.size() - 1].variadic ? op.inputs.size() : op.inputs.size() + 63;
+    const int most =
+        op.inputs.empty() || !op.inputs[op.inputs.size() - 1].variadic ? op.inputs.size() : op.inputs.size() + 63;
     for (int i = 0; i < most && !done; ++i) {
       const bool bare = i < op.inputs.size() && op.inputs[i].variadic && op.inputs[i].name == key;
       if (input_name(op, i) != key && !bare) continue;
@@ -227,11 +249,16 @@ Problem parse_problem(const OpSchema& op, std::string_view keys) {
       done = true;
     }
     if (done) continue;
-    if (key == "epilogue" || key == "program") epilogue = value;
-    else if (key == "out") out_strides = value;
-    else if (key == "outputs") outputs = int(integers_of(value, ',', op).at(0));
-    else if (key.size() > 1 && key[0] == 'e' && std::isdigit(static_cast<unsigned char>(key[1]))) extras.push_back(parse_operand(value, like, op));
-    else bad_key(op, fmt::format("there is no key '{}'", key));
+    if (key == "epilogue" || key == "program")
+      epilogue = value;
+    else if (key == "out")
+      out_strides = value;
+    else if (key == "outputs")
+      outputs = int(integers_of(value, ',', op).at(0));
+    else if (key.size() > 1 && key[0] == 'e' && std::isdigit(static_cast<unsigned char>(key[1])))
+      extras.push_back(parse_operand(value, like, op));
+    else
+      bad_key(op, fmt::format("there is no key '{}'", key));
   }
   problem.op_inputs = int(problem.inputs.size());
   std::vector<ValueInfo> infos(problem.inputs.size());
@@ -256,8 +283,10 @@ Problem parse_problem(const OpSchema& op, std::string_view keys) {
     if (r.shape) operand.layout = Layout(extents(*r.shape));
     problem.outputs.push_back(operand);
   }
-  if (out_strides == "~cl") problem.outputs[0].layout = Layout::channels_last(problem.output().shape());
-  else if (out_strides.starts_with("~")) problem.outputs[0].layout.strides = integers_of(std::string_view(out_strides).substr(1), 'x', op);
+  if (out_strides == "~cl")
+    problem.outputs[0].layout = Layout::channels_last(problem.output().shape());
+  else if (out_strides.starts_with("~"))
+    problem.outputs[0].layout.strides = integers_of(std::string_view(out_strides).substr(1), 'x', op);
   std::vector<std::string> names;
   std::vector<DType> dtypes;
   if (op.is_elementwise() && &op != &elementwise_op()) {
@@ -267,8 +296,10 @@ Problem parse_problem(const OpSchema& op, std::string_view keys) {
     bad_key(op, "program='...' is missing: an expression of x0, x1, ...");
   } else if (!epilogue.empty()) {
     for (Operand& e : extras) problem.inputs.push_back(std::move(e));
-    if (&op == &elementwise_op()) for (size_t i = 0; i < problem.inputs.size(); ++i) names.push_back(fmt::format("x{}", i));
-    else for (size_t i = 0; i <= extras.size(); ++i) names.push_back(i == 0 ? "v" : fmt::format("e{}", i));
+    if (&op == &elementwise_op())
+      for (size_t i = 0; i < problem.inputs.size(); ++i) names.push_back(fmt::format("x{}", i));
+    else
+      for (size_t i = 0; i <= extras.size(); ++i) names.push_back(i == 0 ? "v" : fmt::format("e{}", i));
     const std::vector<std::string_view> views(names.begin(), names.end());
     problem.program = std::make_shared<const Program>(Program::parse(epilogue, views, problem.output().dtype));
   }

@@ -17,8 +17,8 @@ namespace ridgeline {
 struct Operand {
   DType dtype = DType::kNone;  // kNone: an optional one that is absent
   Layout layout;
-  bool is_constant = false;    // its content is fixed before the first run (weights)
-  Tensor constant;             // the content where it is at hand: shape-like inputs (axes, pads) always have it
+  bool is_constant = false;  // its content is fixed before the first run (weights)
+  Tensor constant;           // the content where it is at hand: shape-like inputs (axes, pads) always have it
   bool present() const { return dtype != DType::kNone; }
   const Extents& shape() const { return layout.shape; }
   int64_t elements() const { return layout.elements(); }
@@ -28,8 +28,8 @@ struct Operand {
 struct Problem {
   const OpSchema* op = nullptr;
   Attributes attributes;
-  std::vector<Operand> inputs;   // the operator's own, then the program's further operands
-  int op_inputs = 0;             // how many are the operator's own
+  std::vector<Operand> inputs;  // the operator's own, then the program's further operands
+  int op_inputs = 0;            // how many are the operator's own
   std::vector<Operand> outputs;
   /// Elementwise operators: the work itself, over all `inputs`. Others: the epilogue, whose input 0 is output 0 of the
   /// operator (rounded to nothing in between: it is the accumulator), inputs 1.. are inputs[op_inputs..]. Null: none.
@@ -59,9 +59,9 @@ struct Problem {
 /// Cost of the operator and its program together.
 Cost cost_of(const Problem& problem);
 
-/// "x=f32[3,5,127] scale=f32[127] axis=-1": inputs by the schema's names (dtype may be left out after the first), attributes
-/// by theirs. Small integer inputs may be given by content: "axes=i64{0,2}". Infers the outputs. Throws Error{kUsage} that
-/// lists the operator's keys.
+/// "x=f32[3,5,127] scale=f32[127] axis=-1": inputs by the schema's names (dtype may be left out after the first),
+/// attributes by theirs. Small integer inputs may be given by content: "axes=i64{0,2}". Infers the outputs. Throws
+/// Error{kUsage} that lists the operator's keys.
 Problem parse_problem(const OpSchema& op, std::string_view keys);
 
 }  // namespace ridgeline

@@ -11,22 +11,26 @@ namespace ridgeline {
 namespace {
 
 constexpr std::array<ScalarOpInfo, kScalarOpCount> kOps = {{
-    {"cast", 1, 0, false},
-    {"+", 2, 1, false}, {"-", 2, 1, false}, {"*", 2, 1, false}, {"/", 2, 1, true}, {"mod", 2, 1, true}, {"fmod", 2, 1, true}, {"pow", 2, 1, true},
-    {"min", 2, 1, false}, {"max", 2, 1, false},
-    {"neg", 1, 1, false}, {"abs", 1, 1, false}, {"sign", 1, 1, false}, {"reciprocal", 1, 1, true}, {"sqrt", 1, 1, true}, {"rsqrt", 1, 1, true}, {"square", 1, 1, false},
-    {"exp", 1, 1, true}, {"log", 1, 1, true}, {"erf", 1, 1, true}, {"erfc", 1, 1, true}, {"sin", 1, 1, true}, {"cos", 1, 1, true}, {"tan", 1, 1, true},
-    {"asin", 1, 1, true}, {"acos", 1, 1, true}, {"atan", 1, 1, true}, {"sinh", 1, 1, true}, {"cosh", 1, 1, true}, {"tanh", 1, 1, true},
-    {"asinh", 1, 1, true}, {"acosh", 1, 1, true}, {"atanh", 1, 1, true},
-    {"sigmoid", 1, 1, true}, {"softplus", 1, 1, true}, {"relu", 1, 1, false}, {"floor", 1, 1, false}, {"ceil", 1, 1, false}, {"round", 1, 1, false},
-    {"clamp", 3, 2, false}, {"fma", 3, 2, false}, {"select", 3, 1, false},
-    {"==", 2, 1, false}, {"<", 2, 1, false}, {"<=", 2, 1, false}, {">", 2, 1, false}, {">=", 2, 1, false},
-    {"and", 2, 1, false}, {"or", 2, 1, false}, {"xor", 2, 1, false}, {"not", 1, 1, false}, {"isnan", 1, 1, false}, {"isinf", 1, 1, false},
-    {"bitand", 2, 1, false}, {"bitor", 2, 1, false}, {"bitxor", 2, 1, false}, {"bitnot", 1, 1, false}, {"shl", 2, 1, false}, {"shr", 2, 1, false},
+    {"cast", 1, 0, false},   {"+", 2, 1, false},         {"-", 2, 1, false},       {"*", 2, 1, false},
+    {"/", 2, 1, true},       {"mod", 2, 1, true},        {"fmod", 2, 1, true},     {"pow", 2, 1, true},
+    {"min", 2, 1, false},    {"max", 2, 1, false},       {"neg", 1, 1, false},     {"abs", 1, 1, false},
+    {"sign", 1, 1, false},   {"reciprocal", 1, 1, true}, {"sqrt", 1, 1, true},     {"rsqrt", 1, 1, true},
+    {"square", 1, 1, false}, {"exp", 1, 1, true},        {"log", 1, 1, true},      {"erf", 1, 1, true},
+    {"erfc", 1, 1, true},    {"sin", 1, 1, true},        {"cos", 1, 1, true},      {"tan", 1, 1, true},
+    {"asin", 1, 1, true},    {"acos", 1, 1, true},       {"atan", 1, 1, true},     {"sinh", 1, 1, true},
+    {"cosh", 1, 1, true},    {"tanh", 1, 1, true},       {"asinh", 1, 1, true},    {"acosh", 1, 1, true},
+    {"atanh", 1, 1, true},   {"sigmoid", 1, 1, true},    {"softplus", 1, 1, true}, {"relu", 1, 1, false},
+    {"floor", 1, 1, false},  {"ceil", 1, 1, false},      {"round", 1, 1, false},   {"clamp", 3, 2, false},
+    {"fma", 3, 2, false},    {"select", 3, 1, false},    {"==", 2, 1, false},      {"<", 2, 1, false},
+    {"<=", 2, 1, false},     {">", 2, 1, false},         {">=", 2, 1, false},      {"and", 2, 1, false},
+    {"or", 2, 1, false},     {"xor", 2, 1, false},       {"not", 1, 1, false},     {"isnan", 1, 1, false},
+    {"isinf", 1, 1, false},  {"bitand", 2, 1, false},    {"bitor", 2, 1, false},   {"bitxor", 2, 1, false},
+    {"bitnot", 1, 1, false}, {"shl", 2, 1, false},       {"shr", 2, 1, false},
 }};
 
 // Renumbers the operands of all instructions and outputs.
-template <typename F> void renumber(Program& p, F&& map) {
+template <typename F>
+void renumber(Program& p, F&& map) {
   for (Instruction& in : p.code) {
     for (int16_t* operand : {&in.a, &in.b, &in.c}) {
       if (*operand >= 0) *operand = int16_t(map(*operand));
@@ -37,13 +41,16 @@ template <typename F> void renumber(Program& p, F&& map) {
 
 bool is_constant(const Program& p, int operand) { return operand >= p.first_constant() && operand < p.first_result(); }
 bool is_number(const Program& p, int operand, double value) {
-  return is_constant(p, operand) && is_float(p.dtype_of(operand)) && p.constants[size_t(operand - p.first_constant())].f == value;
+  return is_constant(p, operand) && is_float(p.dtype_of(operand)) &&
+         p.constants[size_t(operand - p.first_constant())].f == value;
 }
 
 int add_constant(Program& p, ProgramConstant value) {
   for (size_t i = 0; i < p.constants.size(); ++i) {
     const ProgramConstant& c = p.constants[i];
-    if (c.dtype == value.dtype && c.i == value.i && __builtin_bit_cast(uint64_t, c.f) == __builtin_bit_cast(uint64_t, value.f)) return p.first_constant() + int(i);
+    if (c.dtype == value.dtype && c.i == value.i &&
+        __builtin_bit_cast(uint64_t, c.f) == __builtin_bit_cast(uint64_t, value.f))
+      return p.first_constant() + int(i);
   }
   const int at = p.first_result();
   renumber(p, [at](int o) { return o >= at ? o + 1 : o; });
@@ -93,7 +100,8 @@ int Program::count(ScalarOp op) const {
   return int(std::count_if(code.begin(), code.end(), [op](const Instruction& in) { return in.op == op; }));
 }
 
-std::optional<Program> Program::compose(const Program& first, int output, const Program& second, int input, bool keep_outputs) {
+std::optional<Program> Program::compose(const Program& first, int output, const Program& second, int input,
+                                        bool keep_outputs) {
   Program out;
   out.inputs = first.inputs;
   for (size_t i = 0; i < second.inputs.size(); ++i) {
@@ -110,7 +118,8 @@ std::optional<Program> Program::compose(const Program& first, int output, const 
     return results1[size_t(o - first.first_result())];
   };
   for (Instruction in : first.code) {
-    for (int16_t* operand : {&in.a, &in.b, &in.c}) if (*operand >= 0) *operand = int16_t(map1(*operand));
+    for (int16_t* operand : {&in.a, &in.b, &in.c})
+      if (*operand >= 0) *operand = int16_t(map1(*operand));
     results1.push_back(add_instruction(out, in));
   }
   const int fed = map1(first.outputs[size_t(output)]);
@@ -120,7 +129,8 @@ std::optional<Program> Program::compose(const Program& first, int output, const 
     return results2[size_t(o - second.first_result())];
   };
   for (Instruction in : second.code) {
-    for (int16_t* operand : {&in.a, &in.b, &in.c}) if (*operand >= 0) *operand = int16_t(map2(*operand));
+    for (int16_t* operand : {&in.a, &in.b, &in.c})
+      if (*operand >= 0) *operand = int16_t(map2(*operand));
     results2.push_back(add_instruction(out, in));
   }
   for (int o : second.outputs) out.outputs.push_back(map2(o));
@@ -156,15 +166,25 @@ int rewrite(Program& p, size_t i, bool& changed) {
     const Instruction& from = p.code[size_t(operand - p.first_result())];
     return from.op == op && from.dtype == in.dtype ? &from : nullptr;
   };
-  auto become = [&](Instruction next) { in = next; changed = true; };
+  auto become = [&](Instruction next) {
+    in = next;
+    changed = true;
+  };
   const bool floats = is_float(in.dtype);
   if (in.op == ScalarOp::kCast && p.dtype_of(in.a) == in.dtype) return in.a;
   if (!floats) return -1;
   switch (in.op) {
-    case ScalarOp::kAdd: case ScalarOp::kMul: case ScalarOp::kMin: case ScalarOp::kMax:
-      if (is_constant(p, in.a) && !is_constant(p, in.b)) { std::swap(in.a, in.b); changed = true; }
+    case ScalarOp::kAdd:
+    case ScalarOp::kMul:
+    case ScalarOp::kMin:
+    case ScalarOp::kMax:
+      if (is_constant(p, in.a) && !is_constant(p, in.b)) {
+        std::swap(in.a, in.b);
+        changed = true;
+      }
       break;
-    default: break;
+    default:
+      break;
   }
   switch (in.op) {
     case ScalarOp::kMul:
@@ -176,18 +196,24 @@ int rewrite(Program& p, size_t i, bool& changed) {
       break;
     case ScalarOp::kPow:
       if (is_number(p, in.b, 1)) return in.a;
-      if (is_number(p, in.b, 2)) become({ScalarOp::kSquare, in.dtype, in.a});
-      else if (is_number(p, in.b, 0.5)) become({ScalarOp::kSqrt, in.dtype, in.a});
-      else if (is_number(p, in.b, -1)) become({ScalarOp::kReciprocal, in.dtype, in.a});
+      if (is_number(p, in.b, 2))
+        become({ScalarOp::kSquare, in.dtype, in.a});
+      else if (is_number(p, in.b, 0.5))
+        become({ScalarOp::kSqrt, in.dtype, in.a});
+      else if (is_number(p, in.b, -1))
+        become({ScalarOp::kReciprocal, in.dtype, in.a});
       break;
     case ScalarOp::kSub:
       if (is_number(p, in.b, 0)) return in.a;
       break;
     case ScalarOp::kAdd:
-      // x + 0 stays: it turns -0 into 0. A product feeding a sum becomes one rounding (not in f16, where each is rounded).
+      // x + 0 stays: it turns -0 into 0. A product feeding a sum becomes one rounding (not in f16, where each is
+      // rounded).
       if (in.dtype != DType::kF32 && in.dtype != DType::kF64) break;
-      if (const Instruction* m = result_of(in.a, ScalarOp::kMul)) become({ScalarOp::kFma, in.dtype, m->a, m->b, in.b});
-      else if (const Instruction* n = result_of(in.b, ScalarOp::kMul)) become({ScalarOp::kFma, in.dtype, n->a, n->b, in.a});
+      if (const Instruction* m = result_of(in.a, ScalarOp::kMul))
+        become({ScalarOp::kFma, in.dtype, m->a, m->b, in.b});
+      else if (const Instruction* n = result_of(in.b, ScalarOp::kMul))
+        become({ScalarOp::kFma, in.dtype, n->a, n->b, in.a});
       break;
     case ScalarOp::kMax:
       if (is_number(p, in.b, 0)) become({ScalarOp::kRelu, in.dtype, in.a});
@@ -205,7 +231,8 @@ int rewrite(Program& p, size_t i, bool& changed) {
         changed = true;
       }
       break;
-    default: break;
+    default:
+      break;
   }
   return -1;
 }
@@ -220,7 +247,8 @@ void Program::simplify() {
       // Constants fold with the exact evaluator.
       const Instruction in = code[i];
       bool all_constant = true;
-      for (int operand : {int(in.a), int(in.b), int(in.c)}) all_constant = all_constant && (operand < 0 || is_constant(*this, operand));
+      for (int operand : {int(in.a), int(in.b), int(in.c)})
+        all_constant = all_constant && (operand < 0 || is_constant(*this, operand));
       if (all_constant) {
         Program one;
         Instruction alone{in.op, in.dtype};
@@ -235,7 +263,8 @@ void Program::simplify() {
         one.outputs = {one.first_result()};
         ScalarValue value;
         ridgeline::evaluate(one, {}, {&value, 1});
-        const int folded = add_constant(*this, {in.dtype, is_float(in.dtype) ? value.f : 0.0, is_float(in.dtype) ? 0 : value.i});
+        const int folded =
+            add_constant(*this, {in.dtype, is_float(in.dtype) ? value.f : 0.0, is_float(in.dtype) ? 0 : value.i});
         const int self = first_result() + int(i);
         renumber(*this, [self, folded](int o) { return o == self ? folded : o; });
         code[i] = {ScalarOp::kCast, in.dtype, int16_t(folded)};  // dead now
@@ -246,7 +275,10 @@ void Program::simplify() {
       if (replacement >= 0) {
         const int self = first_result() + int(i);
         bool used = false;
-        renumber(*this, [self, replacement, &used](int o) { used = used || o == self; return o == self ? replacement : o; });
+        renumber(*this, [self, replacement, &used](int o) {
+          used = used || o == self;
+          return o == self ? replacement : o;
+        });
         changed = changed || used;
       }
     }
@@ -255,18 +287,21 @@ void Program::simplify() {
     for (int o : outputs) live[size_t(o)] = 1;
     for (size_t i = code.size(); i-- > 0;) {
       if (!live[size_t(first_result()) + i]) continue;
-      for (int operand : {int(code[i].a), int(code[i].b), int(code[i].c)}) if (operand >= 0) live[size_t(operand)] = 1;
+      for (int operand : {int(code[i].a), int(code[i].b), int(code[i].c)})
+        if (operand >= 0) live[size_t(operand)] = 1;
     }
     Program next;
     next.inputs = inputs;
     std::vector<int> map(static_cast<size_t>(operands()), -1);
     for (int o = 0; o < first_constant(); ++o) map[size_t(o)] = o;
-    for (int o = first_constant(); o < first_result(); ++o) if (live[size_t(o)]) map[size_t(o)] = add_constant(next, constants[size_t(o - first_constant())]);
+    for (int o = first_constant(); o < first_result(); ++o)
+      if (live[size_t(o)]) map[size_t(o)] = add_constant(next, constants[size_t(o - first_constant())]);
     for (size_t i = 0; i < code.size(); ++i) {
       const size_t self = size_t(first_result()) + i;
       if (!live[self]) continue;
       Instruction in = code[i];
-      for (int16_t* operand : {&in.a, &in.b, &in.c}) if (*operand >= 0) *operand = int16_t(map[size_t(*operand)]);
+      for (int16_t* operand : {&in.a, &in.b, &in.c})
+        if (*operand >= 0) *operand = int16_t(map[size_t(*operand)]);
       map[self] = add_instruction(next, in);
     }
     for (int o : outputs) next.outputs.push_back(map[size_t(o)]);

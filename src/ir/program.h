@@ -1,9 +1,9 @@
-// Program: a short straight-line list of scalar instructions over broadcast operands; the single form of elementwise work:
-// an operator, a fused chain, the epilogue of a contraction, norm or reduction.
+// Program: a short straight-line list of scalar instructions over broadcast operands; the single form of elementwise
+// work: an operator, a fused chain, the epilogue of a contraction, norm or reduction.
 //
-// Operands are numbered: inputs first, then constants, then the results of the instructions in order. Each instruction has
-// a dtype, in which its result is rounded: integers are exact and wrap, bool is 0 or 1, f16 and bf16 are computed in f32 and
-// rounded, f32 is computed in f32 by kernels and in double by the reference.
+// Operands are numbered: inputs first, then constants, then the results of the instructions in order. Each instruction
+// has a dtype, in which its result is rounded: integers are exact and wrap, bool is 0 or 1, f16 and bf16 are computed
+// in f32 and rounded, f32 is computed in f32 by kernels and in double by the reference.
 #pragma once
 
 #include <cstdint>
@@ -21,24 +21,73 @@ namespace ridgeline {
 
 enum class ScalarOp : uint8_t {
   kCast,  // convert to the instruction's dtype (floats round to even, float to integer truncates and saturates)
-  kAdd, kSub, kMul, kDiv, kMod, kFmod, kPow, kMin, kMax,            // integer division truncates; kMod has the divisor's sign
-  kNeg, kAbs, kSign, kReciprocal, kSqrt, kRsqrt, kSquare,
-  kExp, kLog, kErf, kErfc, kSin, kCos, kTan, kAsin, kAcos, kAtan, kSinh, kCosh, kTanh, kAsinh, kAcosh, kAtanh,
-  kSigmoid, kSoftplus, kRelu, kFloor, kCeil, kRound,                // kRound: half to even
-  kClamp,                                                           // min(max(a, b), c): NaN in a stays NaN
-  kFma,                                                             // a * b + c
-  kSelect,                                                          // a ? b : c
-  kEqual, kLess, kLessOrEqual, kGreater, kGreaterOrEqual,           // result bool
-  kAnd, kOr, kXor, kNot, kIsNan, kIsInf,                            // result bool
-  kBitAnd, kBitOr, kBitXor, kBitNot, kShiftLeft, kShiftRight,
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kMod,
+  kFmod,
+  kPow,
+  kMin,
+  kMax,  // integer division truncates; kMod has the divisor's sign
+  kNeg,
+  kAbs,
+  kSign,
+  kReciprocal,
+  kSqrt,
+  kRsqrt,
+  kSquare,
+  kExp,
+  kLog,
+  kErf,
+  kErfc,
+  kSin,
+  kCos,
+  kTan,
+  kAsin,
+  kAcos,
+  kAtan,
+  kSinh,
+  kCosh,
+  kTanh,
+  kAsinh,
+  kAcosh,
+  kAtanh,
+  kSigmoid,
+  kSoftplus,
+  kRelu,
+  kFloor,
+  kCeil,
+  kRound,   // kRound: half to even
+  kClamp,   // min(max(a, b), c): NaN in a stays NaN
+  kFma,     // a * b + c
+  kSelect,  // a ? b : c
+  kEqual,
+  kLess,
+  kLessOrEqual,
+  kGreater,
+  kGreaterOrEqual,  // result bool
+  kAnd,
+  kOr,
+  kXor,
+  kNot,
+  kIsNan,
+  kIsInf,  // result bool
+  kBitAnd,
+  kBitOr,
+  kBitXor,
+  kBitNot,
+  kShiftLeft,
+  kShiftRight,
 };
 inline constexpr int kScalarOpCount = int(ScalarOp::kShiftRight) + 1;
 
 struct ScalarOpInfo {
   std::string_view name;  // as the expression language writes it: "sigmoid", "clamp", "+"
   int arity;
-  int flops;              // counted by cost: 1 for everything but moves and casts; exp and the like count 1 here and are timed apart
-  bool special;           // exp, erf, division and the like: their measured throughput sets the floor, not the FMA peak
+  int flops;     // counted by cost: 1 for everything but moves and casts; exp and the like count 1 here and are timed
+                 // apart
+  bool special;  // exp, erf, division and the like: their measured throughput sets the floor, not the FMA peak
 };
 const ScalarOpInfo& info(ScalarOp op);
 
@@ -57,8 +106,8 @@ struct ProgramInput {
 
 struct ProgramConstant {
   DType dtype;
-  double f = 0;    // floats
-  int64_t i = 0;   // integers and bool
+  double f = 0;   // floats
+  int64_t i = 0;  // integers and bool
   bool operator==(const ProgramConstant&) const = default;
 };
 
@@ -81,8 +130,8 @@ class Program {
   /// come first, then everything else: numbers of constants and results are renumbered as constants are added.
   int add_input(std::string name, DType dtype);
 
-  /// An expression: names of inputs, numbers, + - * /, unary -, comparisons, calls of ScalarOps by name (min, max, clamp,
-  /// select, pow, sqrt, ...) and `cast_f32(x)`. Names that are no input are asked of `constant` (attributes).
+  /// An expression: names of inputs, numbers, + - * /, unary -, comparisons, calls of ScalarOps by name (min, max,
+  /// clamp, select, pow, sqrt, ...) and `cast_f32(x)`. Names that are no input are asked of `constant` (attributes).
   /// All inputs and results have `dtype`, comparisons bool. Throws Error{kUsage} with the place of the fault.
   static Program parse(std::string_view expression, std::span<const std::string_view> input_names, DType dtype,
                        const std::function<std::optional<double>(std::string_view)>& constant = nullptr);
@@ -103,24 +152,26 @@ class Program {
   void merge_inputs(int a, int b);
   /// Replaces an input by a constant (scalar operands known at compile time).
   void bind_input(int input, ProgramConstant value);
-  /// Removes dead code, folds constants, rewrites to the few rich instructions that kernels run fast: max(x, 0) -> relu,
-  /// min(max(x, a), b) -> clamp, a * x + b -> fma, x * x -> square. Changes rounding by at most the fused multiply-add.
+  /// Removes dead code, folds constants, rewrites to the few rich instructions that kernels run fast: max(x, 0) ->
+  /// relu, min(max(x, a), b) -> clamp, a * x + b -> fma, x * x -> square. Changes rounding by at most the fused
+  /// multiply-add.
   void simplify();
 
   bool operator==(const Program&) const = default;
 };
 
-/// The exact evaluator, the reference: floats in double, rounded to each instruction's dtype only where that is f16, bf16 or f8;
-/// integers in 64 bits, wrapped to the dtype. `round_f32` rounds f32 results too.
+/// The exact evaluator, the reference: floats in double, rounded to each instruction's dtype only where that is f16,
+/// bf16 or f8; integers in 64 bits, wrapped to the dtype. `round_f32` rounds f32 results too.
 struct ScalarValue {
   double f = 0;
   int64_t i = 0;
 };
-void evaluate(const Program& program, std::span<const ScalarValue> inputs, std::span<ScalarValue> outputs, bool round_f32 = false);
+void evaluate(const Program& program, std::span<const ScalarValue> inputs, std::span<ScalarValue> outputs,
+              bool round_f32 = false);
 
-/// Recognition: two programs of floats mean the same if they agree, within 2e-6 of the largest term, at sample points that cover every
-/// piece of the functions known here (probabilistic identity testing: exact spelling, association and order do not matter).
-/// The key that `known_function` looks up; it never is the code that runs.
+/// Recognition: two programs of floats mean the same if they agree, within 2e-6 of the largest term, at sample points
+/// that cover every piece of the functions known here (probabilistic identity testing: exact spelling, association and
+/// order do not matter). The key that `known_function` looks up; it never is the code that runs.
 bool same_function(const Program& a, const Program& b);
 /// "Gelu", "HardSwish", "Relu", "SiLU", ... for a one-input float program that is such a function; empty if none.
 std::string known_function(const Program& program);

@@ -61,8 +61,11 @@ class Parser {
 
   Node comparison() {
     Node left = sum();
-    const std::pair<std::string_view, ScalarOp> operators[] = {{"<=", ScalarOp::kLessOrEqual}, {">=", ScalarOp::kGreaterOrEqual},
-                                                               {"==", ScalarOp::kEqual}, {"<", ScalarOp::kLess}, {">", ScalarOp::kGreater}};
+    const std::pair<std::string_view, ScalarOp> operators[] = {{"<=", ScalarOp::kLessOrEqual},
+                                                               {">=", ScalarOp::kGreaterOrEqual},
+                                                               {"==", ScalarOp::kEqual},
+                                                               {"<", ScalarOp::kLess},
+                                                               {">", ScalarOp::kGreater}};
     for (const auto& [token, op] : operators) {
       if (take(token)) return call(op, {left, sum()}, DType::kBool);
     }
@@ -71,17 +74,23 @@ class Parser {
   Node sum() {
     Node left = product();
     while (true) {
-      if (take("+")) left = call(ScalarOp::kAdd, {left, product()}, dtype_);
-      else if (take("-")) left = call(ScalarOp::kSub, {left, product()}, dtype_);
-      else return left;
+      if (take("+"))
+        left = call(ScalarOp::kAdd, {left, product()}, dtype_);
+      else if (take("-"))
+        left = call(ScalarOp::kSub, {left, product()}, dtype_);
+      else
+        return left;
     }
   }
   Node product() {
     Node left = factor();
     while (true) {
-      if (take("*")) left = call(ScalarOp::kMul, {left, factor()}, dtype_);
-      else if (take("/")) left = call(ScalarOp::kDiv, {left, factor()}, dtype_);
-      else return left;
+      if (take("*"))
+        left = call(ScalarOp::kMul, {left, factor()}, dtype_);
+      else if (take("/"))
+        left = call(ScalarOp::kDiv, {left, factor()}, dtype_);
+      else
+        return left;
     }
   }
   Node number(double value) const {
@@ -150,7 +159,8 @@ class Parser {
       if (dtype == DType::kNone) fault("there is no such dtype");
     } else {
       int found = -1;
-      for (int i = 0; i < kScalarOpCount; ++i) if (info(ScalarOp(i)).name == word) found = i;
+      for (int i = 0; i < kScalarOpCount; ++i)
+        if (info(ScalarOp(i)).name == word) found = i;
       if (found < 0) fault(fmt::format("there is no function '{}'", word));
       op = ScalarOp(found);
       if (op >= ScalarOp::kEqual && op <= ScalarOp::kIsInf) dtype = DType::kBool;
@@ -160,7 +170,8 @@ class Parser {
   }
 
   void number_constants(const Node& node) {
-    if (node.kind == Node::kConstant && std::find(program_.constants.begin(), program_.constants.end(), node.constant) == program_.constants.end()) {
+    if (node.kind == Node::kConstant &&
+        std::find(program_.constants.begin(), program_.constants.end(), node.constant) == program_.constants.end()) {
       program_.constants.push_back(node.constant);
     }
     for (const Node& argument : node.arguments) number_constants(argument);
@@ -191,14 +202,20 @@ class Parser {
   Program program_;
 };
 
-bool infix(ScalarOp op) { return (op >= ScalarOp::kAdd && op <= ScalarOp::kDiv) || (op >= ScalarOp::kEqual && op <= ScalarOp::kGreaterOrEqual); }
-int precedence(ScalarOp op) { return op == ScalarOp::kMul || op == ScalarOp::kDiv ? 3 : op == ScalarOp::kAdd || op == ScalarOp::kSub ? 2 : 1; }
+bool infix(ScalarOp op) {
+  return (op >= ScalarOp::kAdd && op <= ScalarOp::kDiv) || (op >= ScalarOp::kEqual && op <= ScalarOp::kGreaterOrEqual);
+}
+int precedence(ScalarOp op) {
+  return op == ScalarOp::kMul || op == ScalarOp::kDiv ? 3 : op == ScalarOp::kAdd || op == ScalarOp::kSub ? 2 : 1;
+}
 
 class Printer {
  public:
-  explicit Printer(const Program& program) : p_(program), uses_(size_t(program.operands()), 0), name_(size_t(program.operands())) {
+  explicit Printer(const Program& program)
+      : p_(program), uses_(size_t(program.operands()), 0), name_(size_t(program.operands())) {
     for (const Instruction& in : p_.code) {
-      for (int o : {int(in.a), int(in.b), int(in.c)}) if (o >= 0) ++uses_[size_t(o)];
+      for (int o : {int(in.a), int(in.b), int(in.c)})
+        if (o >= 0) ++uses_[size_t(o)];
     }
     for (int o : p_.outputs) ++uses_[size_t(o)];
   }
@@ -226,10 +243,12 @@ class Printer {
     const Instruction& in = p_.code[size_t(o - p_.first_result())];
     if (infix(in.op)) {
       const int level = precedence(in.op);
-      const std::string text = expression(in.a, level) + " " + std::string(info(in.op).name) + " " + expression(in.b, level + 1);
+      const std::string text =
+          expression(in.a, level) + " " + std::string(info(in.op).name) + " " + expression(in.b, level + 1);
       return level < outer ? "(" + text + ")" : text;
     }
-    std::string text = in.op == ScalarOp::kCast ? fmt::format("cast_{}(", name(in.dtype)) : std::string(info(in.op).name) + "(";
+    std::string text =
+        in.op == ScalarOp::kCast ? fmt::format("cast_{}(", name(in.dtype)) : std::string(info(in.op).name) + "(";
     text += expression(in.a, 0);
     if (in.b >= 0) text += ", " + expression(in.b, 0);
     if (in.c >= 0) text += ", " + expression(in.c, 0);

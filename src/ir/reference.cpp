@@ -15,8 +15,10 @@ RefArray to_array(const Tensor& tensor) {
   a.dtype = tensor.dtype();
   if (!tensor) return a;
   a.shape = tensor.shape();
-  if (a.is_float()) a.f = tensor.to_f64();
-  else a.i = tensor.to_i64();
+  if (a.is_float())
+    a.f = tensor.to_f64();
+  else
+    a.i = tensor.to_i64();
   return a;
 }
 
@@ -24,13 +26,16 @@ Tensor to_tensor(const RefArray& a) {
   if (a.dtype == DType::kNone) return {};
   Tensor t = Tensor::zeros(a.dtype, a.shape);  // zeros: sub-byte types leave half bytes
   for (int64_t k = 0; k < t.elements(); ++k) {
-    if (a.is_float()) store_f64(a.dtype, t.data(), k, a.f[size_t(k)]);
-    else store_i64(a.dtype, t.data(), k, a.i[size_t(k)]);
+    if (a.is_float())
+      store_f64(a.dtype, t.data(), k, a.f[size_t(k)]);
+    else
+      store_i64(a.dtype, t.data(), k, a.i[size_t(k)]);
   }
   return t;
 }
 
-void run_elementwise(const OpSchema& op, const Attributes& attributes, const std::vector<Tensor>& inputs, RefArray& out, int threads) {
+void run_elementwise(const OpSchema& op, const Attributes& attributes, const std::vector<Tensor>& inputs, RefArray& out,
+                     int threads) {
   std::vector<DType> dtypes;
   std::vector<RefArray> present;
   for (const Tensor& t : inputs) {
@@ -48,30 +53,38 @@ void run_elementwise(const OpSchema& op, const Attributes& attributes, const std
       for (size_t a = 0; a < at.size(); ++a) at[a] = k / strides[a] % out.shape[a];
       for (size_t i = 0; i < present.size(); ++i) {
         const int64_t j = present[i].shape == out.shape ? k : broadcast_index(present[i].shape, at);
-        if (present[i].is_float()) x[i].f = present[i].f[size_t(j)];
-        else x[i].i = present[i].i[size_t(j)];
+        if (present[i].is_float())
+          x[i].f = present[i].f[size_t(j)];
+        else
+          x[i].i = present[i].i[size_t(j)];
       }
       evaluate(program, x, {&y, 1});
-      if (out.is_float()) out.f[size_t(k)] = y.f;
-      else out.i[size_t(k)] = y.i;
+      if (out.is_float())
+        out.f[size_t(k)] = y.f;
+      else
+        out.i[size_t(k)] = y.i;
     }
   });
 }
 
 // Runs a decomposition node by node.
-std::vector<Tensor> run_decomposition(const OpSchema& op, const Attributes& attributes, const std::vector<Tensor>& inputs,
-                                      const std::vector<ValueInfo>& infos, int outputs, int threads) {
+std::vector<Tensor> run_decomposition(const OpSchema& op, const Attributes& attributes,
+                                      const std::vector<Tensor>& inputs, const std::vector<ValueInfo>& infos,
+                                      int outputs, int threads) {
   const Graph graph = decompose(op, attributes, infos, outputs);
   std::vector<Tensor> values(size_t(graph.value_count()));
-  for (int v = 0; v < graph.value_count(); ++v) if (const Tensor* c = graph.constant(v)) values[size_t(v)] = *c;
+  for (int v = 0; v < graph.value_count(); ++v)
+    if (const Tensor* c = graph.constant(v)) values[size_t(v)] = *c;
   size_t next = 0;
-  for (const Tensor& t : inputs) if (t) values[size_t(graph.inputs[next++])] = t;
+  for (const Tensor& t : inputs)
+    if (t) values[size_t(graph.inputs[next++])] = t;
   for (NodeId id : graph.order()) {
     const Node& node = graph.node(id);
     std::vector<Tensor> in;
     for (ValueId v : node.inputs) in.push_back(v == kNoValue ? Tensor() : values[size_t(v)]);
     std::vector<Tensor> out = run_reference(*node.op, node.attributes, in, int(node.outputs.size()), threads);
-    for (size_t o = 0; o < out.size(); ++o) if (node.outputs[o] != kNoValue) values[size_t(node.outputs[o])] = out[o];
+    for (size_t o = 0; o < out.size(); ++o)
+      if (node.outputs[o] != kNoValue) values[size_t(node.outputs[o])] = out[o];
   }
   std::vector<Tensor> results;
   for (ValueId v : graph.outputs) results.push_back(values[size_t(v)]);
@@ -83,7 +96,9 @@ std::vector<Tensor> run_decomposition(const OpSchema& op, const Attributes& attr
 int64_t Reference::integer(std::string_view name) const { return schema_integer(*op, *attributes, name); }
 double Reference::number(std::string_view name) const { return schema_number(*op, *attributes, name); }
 std::string Reference::string(std::string_view name) const { return schema_string(*op, *attributes, name); }
-std::vector<int64_t> Reference::integers(std::string_view name, std::vector<int64_t> fallback) const { return attributes->integers(name, std::move(fallback)); }
+std::vector<int64_t> Reference::integers(std::string_view name, std::vector<int64_t> fallback) const {
+  return attributes->integers(name, std::move(fallback));
+}
 
 void Reference::parallel_for(int64_t count, const std::function<void(int64_t, int64_t)>& body) const {
   ThreadPool(threads).run(count, 1, [&](int64_t begin, int64_t end, int) { body(begin, end); });
@@ -99,7 +114,8 @@ int64_t broadcast_index(const Extents& shape, const Extents& at) {
   return index;
 }
 
-std::vector<RefArray> run_reference_exact(const OpSchema& op, const Attributes& attributes, const std::vector<Tensor>& inputs, int outputs, int threads) {
+std::vector<RefArray> run_reference_exact(const OpSchema& op, const Attributes& attributes,
+                                          const std::vector<Tensor>& inputs, int outputs, int threads) {
   std::vector<ValueInfo> infos(inputs.size());
   std::vector<const ValueInfo*> pointers(inputs.size(), nullptr);
   std::vector<ValueInfo> present;
@@ -114,7 +130,8 @@ std::vector<RefArray> run_reference_exact(const OpSchema& op, const Attributes& 
   if (!op.is_elementwise() && !op.reference) {
     if (op.decompose.empty()) fail(ErrorCode::kUnsupported, "unsupported: {} has no reference", op.name);
     std::vector<RefArray> arrays;
-    for (const Tensor& t : run_decomposition(op, attributes, inputs, infos, outputs, threads)) arrays.push_back(to_array(t));
+    for (const Tensor& t : run_decomposition(op, attributes, inputs, infos, outputs, threads))
+      arrays.push_back(to_array(t));
     return arrays;
   }
   Reference c;
@@ -126,8 +143,10 @@ std::vector<RefArray> run_reference_exact(const OpSchema& op, const Attributes& 
     a.dtype = result.dtype;
     if (a.dtype != DType::kNone) {
       a.shape = extents(*result.shape);
-      if (a.is_float()) a.f.assign(size_t(a.elements()), 0);
-      else a.i.assign(size_t(a.elements()), 0);
+      if (a.is_float())
+        a.f.assign(size_t(a.elements()), 0);
+      else
+        a.i.assign(size_t(a.elements()), 0);
     }
     c.out.push_back(std::move(a));
   }
@@ -140,9 +159,11 @@ std::vector<RefArray> run_reference_exact(const OpSchema& op, const Attributes& 
   return std::move(c.out);
 }
 
-std::vector<Tensor> run_reference(const OpSchema& op, const Attributes& attributes, const std::vector<Tensor>& inputs, int outputs, int threads) {
+std::vector<Tensor> run_reference(const OpSchema& op, const Attributes& attributes, const std::vector<Tensor>& inputs,
+                                  int outputs, int threads) {
   std::vector<Tensor> tensors;
-  for (const RefArray& a : run_reference_exact(op, attributes, inputs, outputs, threads)) tensors.push_back(to_tensor(a));
+  for (const RefArray& a : run_reference_exact(op, attributes, inputs, outputs, threads))
+    tensors.push_back(to_tensor(a));
   return tensors;
 }
 

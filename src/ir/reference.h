@@ -1,4 +1,5 @@
-// What a schema's `reference` sees: plain contiguous arrays in double (floats) or int64 (integers, bool). Naive by rule.
+// What a schema's `reference` sees: plain contiguous arrays in double (floats) or int64 (integers, bool). Naive by
+// rule.
 #pragma once
 
 #include <cmath>
@@ -28,8 +29,10 @@ struct RefArray {
   void set(int64_t k, double value) { is_float() ? void(f[size_t(k)] = value) : void(i[size_t(k)] = int64_t(value)); }
   /// dst[k] = src[j] whatever the type: for movement operators.
   void copy(int64_t k, const RefArray& source, int64_t j) {
-    if (is_float()) f[size_t(k)] = source.f[size_t(j)];
-    else i[size_t(k)] = source.i[size_t(j)];
+    if (is_float())
+      f[size_t(k)] = source.f[size_t(j)];
+    else
+      i[size_t(k)] = source.i[size_t(j)];
   }
 };
 
@@ -51,7 +54,8 @@ class Reference {
   void parallel_for(int64_t count, const std::function<void(int64_t begin, int64_t end)>& body) const;
 };
 
-/// Row-major strides of a shape, and a counter over all its indices: `for (Index at(shape); at.more(); ++at) use(at[0], at.flat())`.
+/// Row-major strides of a shape, and a counter over all its indices: `for (Index at(shape); at.more(); ++at) use(at[0],
+/// at.flat())`.
 std::vector<int64_t> row_major_strides(const Extents& shape);
 class Index {
  public:
@@ -76,9 +80,13 @@ class Index {
 /// Flat index into a row-major tensor of `shape` at the trailing-aligned, broadcast position of `at`.
 int64_t broadcast_index(const Extents& shape, const Extents& at);
 
-/// Runs an operator's reference, expression (exact evaluator) or first decomposition on tensors. Outputs are typed by infer.
-std::vector<Tensor> run_reference(const OpSchema& op, const Attributes& attributes, const std::vector<Tensor>& inputs, int outputs, int threads = 1);
-/// The same before the results are rounded to their types: what an epilogue reads. (A decomposition rounds at each of its nodes.)
-std::vector<RefArray> run_reference_exact(const OpSchema& op, const Attributes& attributes, const std::vector<Tensor>& inputs, int outputs, int threads = 1);
+/// Runs an operator's reference, expression (exact evaluator) or first decomposition on tensors. Outputs are typed by
+/// infer.
+std::vector<Tensor> run_reference(const OpSchema& op, const Attributes& attributes, const std::vector<Tensor>& inputs,
+                                  int outputs, int threads = 1);
+/// The same before the results are rounded to their types: what an epilogue reads. (A decomposition rounds at each of
+/// its nodes.)
+std::vector<RefArray> run_reference_exact(const OpSchema& op, const Attributes& attributes,
+                                          const std::vector<Tensor>& inputs, int outputs, int threads = 1);
 
 }  // namespace ridgeline

@@ -1,5 +1,5 @@
-// Kernel: one way to run an operator. Kernels compete: each says whether it can run a problem or why not, what it would cost,
-// and runs it. `supports` is pure; after yes, `run` cannot fail, allocate, log or synchronise.
+// Kernel: one way to run an operator. Kernels compete: each says whether it can run a problem or why not, what it would
+// cost, and runs it. `supports` is pure; after yes, `run` cannot fail, allocate, log or synchronise.
 #pragma once
 
 #include <array>
@@ -24,7 +24,9 @@ struct Support {
 };
 inline Support yes() { return {}; }
 template <typename... Args>
-Support no(fmt::format_string<Args...> format, Args&&... args) { return {false, fmt::format(format, std::forward<Args>(args)...)}; }
+Support no(fmt::format_string<Args...> format, Args&&... args) {
+  return {false, fmt::format(format, std::forward<Args>(args)...)};
+}
 
 /// Blocking parameters; what each number means is the kernel's affair ("mc=112 kc=512").
 struct Tile {
@@ -39,14 +41,18 @@ struct KernelCall {
   Tile tile;
   std::shared_ptr<const void> state;  // from `prepare`
   int64_t workspace_bytes = 0;
-  template <typename T> const T& state_as() const { return *static_cast<const T*>(state.get()); }
+  template <typename T>
+  const T& state_as() const {
+    return *static_cast<const T*>(state.get());
+  }
 };
 
-/// Addresses in the order of the problem's inputs and outputs. A constant for which the kernel has a packing arrives packed.
+/// Addresses in the order of the problem's inputs and outputs. A constant for which the kernel has a packing arrives
+/// packed.
 struct Buffers {
-  void* const* inputs = nullptr;   // nullptr for an absent one
+  void* const* inputs = nullptr;  // nullptr for an absent one
   void* const* outputs = nullptr;
-  void* workspace = nullptr;       // 64-byte aligned
+  void* workspace = nullptr;  // 64-byte aligned
 };
 
 /// How a kernel wants a constant input stored. Equal `key`s are one copy in the ConstantStore.
@@ -65,15 +71,15 @@ struct Kernel {
   std::vector<Tile> (*tiles)(const Problem&) = nullptr;
   /// Predicted time_ns. Honest: losing by estimate is how a kernel leaves the field.
   double (*estimate)(const Problem&, const Tile&, const Ceilings&) = nullptr;
-  int64_t (*workspace)(const Problem&, const Tile&) = nullptr;  // bytes; null: none
+  int64_t (*workspace)(const Problem&, const Tile&) = nullptr;           // bytes; null: none
   Packing (*packing)(const Problem&, const Tile&, int input) = nullptr;  // null: all constants as they are
   void (*pack)(const Problem&, const Tile&, int input, const Tensor& source, void* packed) = nullptr;
   std::shared_ptr<const void> (*prepare)(const Problem&, const Tile&) = nullptr;  // run state, computed once
   void (*run)(const KernelCall&, const Buffers&, const ThreadPool&) = nullptr;
   /// May output 0 share the buffer of this input (same bytes, each element read before it is written)? Null: never.
   bool (*in_place)(const Problem&, int input) = nullptr;
-  /// FLOPs that the kernel's algorithm executes, where they are fewer than the direct algorithm's (Winograd); null: the same.
-  /// Floors use the fewest among the kernels that can run the problem.
+  /// FLOPs that the kernel's algorithm executes, where they are fewer than the direct algorithm's (Winograd); null: the
+  /// same. Floors use the fewest among the kernels that can run the problem.
   int64_t (*executed_flops)(const Problem&, const Tile&) = nullptr;
 };
 
@@ -91,8 +97,8 @@ struct Candidate {
 };
 struct Choice {
   std::vector<Candidate> candidates;  // all, in list order
-  int chosen = -1;                    // the fastest by estimate among the supported; the reference only if nothing else can
-  std::string chosen_by;              // "model" or "only"
+  int chosen = -1;        // the fastest by estimate among the supported; the reference only if nothing else can
+  std::string chosen_by;  // "model" or "only"
   const Candidate& winner() const { return candidates[size_t(chosen)]; }
 };
 /// The dispatcher. `forced`: a kernel's name that must be taken (bench, tests); empty: best.
@@ -101,7 +107,8 @@ Choice choose_kernel(const Problem& problem, const Ceilings& ceilings, std::stri
 /// cost_of, with executed_flops from the candidates.
 Cost cost_with(const Problem& problem, const Choice& choice);
 
-/// Packs constants, computes state: a call ready to run on buffers (used by bench, check and typed calls; plans do it piecewise).
+/// Packs constants, computes state: a call ready to run on buffers (used by bench, check and typed calls; plans do it
+/// piecewise).
 KernelCall bind_kernel(const Problem& problem, const Candidate& candidate);
 
 /// A constant input as the call's kernel wants it: packed, or the source itself.

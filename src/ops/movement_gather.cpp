@@ -154,7 +154,9 @@ void reference_scatter_elements(Reference& r) {
 int64_t tuple_length(const Infer& i, int64_t batch) {
   i.require(i.rank(0) > 0 && i.rank(1) > 0, "scalars; allowed: 'data' and 'indices' of rank 1 and above");
   const Dim& last = i.shape(1).back();
-  if (!last.known()) throw NeedsValues(1, fmt::format("unsupported: the last extent of 'indices', {}, is symbolic; allowed: a number", last.text()));
+  if (!last.known())
+    throw NeedsValues(
+        1, fmt::format("unsupported: the last extent of 'indices', {}, is symbolic; allowed: a number", last.text()));
   i.require(last.value() + batch <= i.rank(0),
             fmt::format("'indices' addresses {} axes of 'data' {} after {} batch axes", last.value(), text(i.shape(0)),
                         batch));

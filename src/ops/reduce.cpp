@@ -379,13 +379,12 @@ constinit const OpSchema kReduceL2 = reduction<Fold::kL2>(
       g.input_gradient(0, with_axes(g, g.gradient()) * x / safe);
     });
 
-constinit const OpSchema kReduceLogSum = reduction<Fold::kLogSum>(
-    "ReduceLogSum", "Logarithm of the sum along the axes. Source: ONNX ReduceLogSum-18.",
-    reduce_cost<1, 1, false, true>,
-    [](Gradient& g) {
-      V slope = with_axes(g, g.gradient()) / sum_kept(g, g.input(0));
-      g.input_gradient(0, g.op("Expand", {slope, g.op("Shape", {g.input(0)})}));
-    });
+constinit const OpSchema kReduceLogSum =
+    reduction<Fold::kLogSum>("ReduceLogSum", "Logarithm of the sum along the axes. Source: ONNX ReduceLogSum-18.",
+                             reduce_cost<1, 1, false, true>, [](Gradient& g) {
+                               V slope = with_axes(g, g.gradient()) / sum_kept(g, g.input(0));
+                               g.input_gradient(0, g.op("Expand", {slope, g.op("Shape", {g.input(0)})}));
+                             });
 
 constinit const OpSchema kReduceLogSumExp = reduction<Fold::kLogSumExp>(
     "ReduceLogSumExp",

@@ -34,7 +34,8 @@ bool rewrite_elementwise(Graph& graph, Node& node) {
   if (b == kNoValue) return false;
   if (commutes(node) && graph.constant(a) && !graph.constant(b)) return graph.set_inputs(node, {b, a}, 2), true;
   if (!graph.constant(b) || graph.constant(a) || is_hole(graph, b)) return false;
-  if (node.is("Sub")) return become(graph, node, "Add", {a, mapped_constant(graph, b, [](double c) { return -c; })}), true;
+  if (node.is("Sub"))
+    return become(graph, node, "Add", {a, mapped_constant(graph, b, [](double c) { return -c; })}), true;
   if (node.is("Div")) {
     for (int64_t i = 0; i < graph.constant(b)->elements(); ++i) {
       const double r = 1 / graph.constant(b)->f64(i);
@@ -42,7 +43,8 @@ bool rewrite_elementwise(Graph& graph, Node& node) {
     }
     return become(graph, node, "Mul", {a, mapped_constant(graph, b, [](double c) { return 1 / c; })}), true;
   }
-  if (node.is("Pow") && graph.value(a).dtype() == graph.value(b).dtype() && graph.constant(b)->elements() == 1 && graph.value(b).rank() <= graph.value(a).rank()) {
+  if (node.is("Pow") && graph.value(a).dtype() == graph.value(b).dtype() && graph.constant(b)->elements() == 1 &&
+      graph.value(b).rank() <= graph.value(a).rank()) {
     const double e = graph.constant(b)->f64(0);
     if (e == 2) return become(graph, node, "Mul", {a, a}), true;
     if (e == 0.5) return become(graph, node, "Sqrt", {a}), true;
@@ -55,7 +57,8 @@ bool split_gemm(Graph& graph, Node& node) {
   if (!node.is("Gemm") || node.program || schema_integer(*node.op, node.attributes, "transA")) return false;
   const Tensor* b = graph.constant(node.input(1));
   if (!b || !is_float(b->dtype())) return false;
-  const double alpha = schema_number(*node.op, node.attributes, "alpha"), beta = schema_number(*node.op, node.attributes, "beta");
+  const double alpha = schema_number(*node.op, node.attributes, "alpha"),
+               beta = schema_number(*node.op, node.attributes, "beta");
   const ValueId c = node.input(2);
   if (c != kNoValue && beta != 1 && beta != 0) return false;
   const bool transposed = schema_integer(*node.op, node.attributes, "transB") != 0;
@@ -66,8 +69,10 @@ bool split_gemm(Graph& graph, Node& node) {
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t k = 0; k < cols; ++k) {
         const int64_t to = transposed ? k * rows + r : r * cols + k;
-        if (b->dtype() == DType::kF32 && alpha == 1) w.as<float>()[to] = b->as<float>()[r * cols + k];
-        else store_f64(w.dtype(), w.data(), to, alpha * b->f64(r * cols + k));
+        if (b->dtype() == DType::kF32 && alpha == 1)
+          w.as<float>()[to] = b->as<float>()[r * cols + k];
+        else
+          store_f64(w.dtype(), w.data(), to, alpha * b->f64(r * cols + k));
       }
     }
     weights = graph.add_constant(graph.value(node.input(1)).name, w);
@@ -102,8 +107,10 @@ void canonicalize(Graph& graph, Decisions& decisions) {
     if (!node.alive || node.program || !decisions.allowed(node)) continue;
     const std::vector<std::string> names = origins({&node});
     bool changed = false;
-    if (node.op->is_elementwise()) changed = rewrite_elementwise(graph, node);
-    else changed = split_gemm(graph, node) || negative_axis(graph, node);
+    if (node.op->is_elementwise())
+      changed = rewrite_elementwise(graph, node);
+    else
+      changed = split_gemm(graph, node) || negative_axis(graph, node);
     if (changed) decisions.apply(names, 0, 0);
   }
   graph.remove_dead();

@@ -1,6 +1,6 @@
-// Layout: results of two-dimensional convolutions and what works on them are stored with the channels innermost, so that a
-// convolution is a product of contiguous rows. The blocked layout of this library is channels-last as strides: the logical shape
-// stays [N, C, H, W], and a Transpose to [N, H, W, C] behind it is a view.
+// Layout: results of two-dimensional convolutions and what works on them are stored with the channels innermost, so
+// that a convolution is a product of contiguous rows. The blocked layout of this library is channels-last as strides:
+// the logical shape stays [N, C, H, W], and a Transpose to [N, H, W, C] behind it is a view.
 #include <algorithm>
 
 #include "optimize/passes.h"
@@ -12,8 +12,9 @@ bool starts_region(const Node& node) { return node.is("Conv") || node.is("ConvTr
 
 // Operators that keep the layout of their first operand.
 bool keeps_layout(const Node& node) {
-  return node.op->is_elementwise() || node.is("MaxPool") || node.is("AveragePool") || node.is("GlobalAveragePool") || node.is("GlobalMaxPool") ||
-         node.is("Resize") || node.is("BatchNormalization") || node.is("Concat") || node.is("Pad") || node.is("InstanceNormalization");
+  return node.op->is_elementwise() || node.is("MaxPool") || node.is("AveragePool") || node.is("GlobalAveragePool") ||
+         node.is("GlobalMaxPool") || node.is("Resize") || node.is("BatchNormalization") || node.is("Concat") ||
+         node.is("Pad") || node.is("InstanceNormalization");
 }
 
 }  // namespace
@@ -24,13 +25,17 @@ void channels_last(Graph& graph, Decisions& decisions) {
   for (NodeId id : graph.order()) {
     Node& node = graph.node(id);
     for (ValueId v : node.outputs) {
-      if (v == kNoValue || !graph.value(v).info.shape || graph.value(v).rank() != 4 || graph.value(v).dtype() != DType::kF32) continue;
+      if (v == kNoValue || !graph.value(v).info.shape || graph.value(v).rank() != 4 ||
+          graph.value(v).dtype() != DType::kF32)
+        continue;
       bool last = starts_region(node);
       if (!last && keeps_layout(node)) {
         // All activations of its shape's rank must be there already, or a copy would be needed for each.
-        last = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId i) { return i != kNoValue && graph.value(i).channels_last; }) &&
+        last = std::any_of(node.inputs.begin(), node.inputs.end(),
+                           [&](ValueId i) { return i != kNoValue && graph.value(i).channels_last; }) &&
                std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId i) {
-                 return i == kNoValue || graph.constant(i) || graph.value(i).channels_last || !graph.value(i).info.shape || graph.value(i).rank() < 4;
+                 return i == kNoValue || graph.constant(i) || graph.value(i).channels_last ||
+                        !graph.value(i).info.shape || graph.value(i).rank() < 4;
                });
       }
       if (!last || !decisions.allowed(node)) continue;

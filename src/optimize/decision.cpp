@@ -14,7 +14,8 @@ bool Decisions::allowed(const Node& root) {
   return undone.empty() || !undone.count(pass + "/" + root.name);
 }
 
-void Decisions::apply(std::vector<std::string> nodes, int64_t bytes_saved, int launches_saved, double intensity_before, double intensity_after) {
+void Decisions::apply(std::vector<std::string> nodes, int64_t bytes_saved, int launches_saved, double intensity_before,
+                      double intensity_after) {
   Decision d;
   d.pass = pass;
   d.nodes = std::move(nodes);
@@ -30,7 +31,9 @@ void Decisions::apply(std::vector<std::string> nodes, int64_t bytes_saved, int l
 void Decisions::refuse(const Node& root, std::string_view code, const std::string& reason) {
   std::vector<std::string> nodes = root.origin.empty() ? std::vector<std::string>{root.name} : root.origin;
   // A pass may look at a root more than once; one refusal a reason is enough.
-  const bool known = std::any_of(all.begin(), all.end(), [&](const Decision& d) { return d.pass == pass && d.nodes == nodes && d.reason_code == code; });
+  const bool known = std::any_of(all.begin(), all.end(), [&](const Decision& d) {
+    return d.pass == pass && d.nodes == nodes && d.reason_code == code;
+  });
   if (known) return;
   Decision d;
   d.pass = pass;

@@ -17,8 +17,8 @@ struct Decision {
   std::string pass;
   std::vector<std::string> nodes;  // names of the imported nodes
   Action action = Action::kApplied;
-  std::string reason_code;         // "other_user", "graph_output", "training_mode", "broadcasts_up", ...; "" if applied
-  std::string reason;              // and what would make it legal
+  std::string reason_code;  // "other_user", "graph_output", "training_mode", "broadcasts_up", ...; "" if applied
+  std::string reason;       // and what would make it legal
   int64_t bytes_saved = 0;
   int launches_saved = 0;
   double intensity_before = 0, intensity_after = 0;  // FLOP per byte of the nodes together
@@ -37,7 +37,8 @@ class Decisions {
 
   /// May this rewrite be applied (bisection limit, undone by measurement)? Asked before changing the graph.
   bool allowed(const Node& root);
-  void apply(std::vector<std::string> nodes, int64_t bytes_saved, int launches_saved, double intensity_before = 0, double intensity_after = 0);
+  void apply(std::vector<std::string> nodes, int64_t bytes_saved, int launches_saved, double intensity_before = 0,
+             double intensity_after = 0);
   void refuse(const Node& root, std::string_view code, const std::string& reason);
 };
 

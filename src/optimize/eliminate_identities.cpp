@@ -14,13 +14,17 @@ bool same_shape(const Graph& graph, const Node& node) {
 bool changes_nothing(const Graph& graph, const Node& node) {
   if (node.program || node.inputs.empty() || node.input(0) == kNoValue || node.output() == kNoValue) return false;
   if (node.is("Identity")) return true;
-  if (node.is("Dropout")) return node.input(2) == kNoValue && (node.output(1) == kNoValue || graph.uses(node.output(1)) == 0);
-  if (node.is("Cast") || node.is("Reshape") || node.is("Expand") || node.is("Flatten") || node.is("Squeeze") || node.is("Unsqueeze")) return same_shape(graph, node);
+  if (node.is("Dropout"))
+    return node.input(2) == kNoValue && (node.output(1) == kNoValue || graph.uses(node.output(1)) == 0);
+  if (node.is("Cast") || node.is("Reshape") || node.is("Expand") || node.is("Flatten") || node.is("Squeeze") ||
+      node.is("Unsqueeze"))
+    return same_shape(graph, node);
   if (node.is("Concat") || node.is("Sum") || node.is("Max") || node.is("Min")) return node.inputs.size() == 1;
   if (node.is("Transpose")) {
     const std::vector<int64_t> perm = node.attributes.integers("perm");
     if (perm.empty()) return graph.value(node.input(0)).info.shape && graph.value(node.input(0)).rank() < 2;
-    for (size_t a = 0; a < perm.size(); ++a) if (perm[a] != int64_t(a)) return false;
+    for (size_t a = 0; a < perm.size(); ++a)
+      if (perm[a] != int64_t(a)) return false;
     return true;
   }
   return false;

@@ -33,14 +33,16 @@ std::optional<Target> target_of(Graph& graph, ValueId value) {
     const int64_t channels = node->is("Conv") ? w->shape()[0] : w->shape()[1] * groups;
     return Target{node, node->is("Conv") ? 0 : 1, channels, 1};
   }
-  if (node->is("MatMul") && w->rank() == 2 && graph.value(value).rank() >= 1 && graph.value(node->input(0)).rank() >= 2) {
+  if (node->is("MatMul") && w->rank() == 2 && graph.value(value).rank() >= 1 &&
+      graph.value(node->input(0)).rank() >= 2) {
     return Target{node, 1, w->shape()[1], graph.value(value).rank() - 1};
   }
   return std::nullopt;
 }
 
 // A constant operand as one number a channel; nullopt if it varies along anything else or broadcasts the output up.
-std::optional<std::vector<double>> per_channel(const Graph& graph, ValueId operand, ValueId output, const Target& target) {
+std::optional<std::vector<double>> per_channel(const Graph& graph, ValueId operand, ValueId output,
+                                               const Target& target) {
   const Tensor* c = graph.constant(operand);
   const int rank = graph.value(output).rank();
   if (!c || c->rank() > rank) return std::nullopt;
@@ -68,9 +70,12 @@ void apply(Graph& graph, const Target& target, const Affine& affine) {
     for (int64_t i = 0; i < w.elements(); ++i) {
       int64_t channel = i / inner % axis_extent;
       if (node.is("ConvTranspose")) channel += i / (inner * axis_extent) / rows_per_group * axis_extent;
-      const double value = (w.dtype() == DType::kF32 ? double(w.as<float>()[i]) : w.f64(i)) * affine.scale[size_t(channel)];
-      if (w.dtype() == DType::kF32) scaled.as<float>()[i] = float(value);
-      else store_f64(w.dtype(), scaled.data(), i, value);
+      const double value =
+          (w.dtype() == DType::kF32 ? double(w.as<float>()[i]) : w.f64(i)) * affine.scale[size_t(channel)];
+      if (w.dtype() == DType::kF32)
+        scaled.as<float>()[i] = float(value);
+      else
+        store_f64(w.dtype(), scaled.data(), i, value);
     }
     graph.set_input(node, 1, graph.add_constant(graph.value(node.input(1)).name, scaled));
   }
@@ -93,7 +98,9 @@ void finish(Graph& graph, Decisions& decisions, Node& affine_node, Node& contrac
   const ValueId out = affine_node.output();
   const int64_t bytes = 2 * value_bytes(graph, out);
   const std::vector<std::string> names = origins({&contraction, &affine_node});
-  const double flops = double(node_flops(graph, contraction)), moved = double(value_bytes(graph, contraction.input(0)) + value_bytes(graph, contraction.input(1)) + value_bytes(graph, out));
+  const double flops = double(node_flops(graph, contraction)),
+               moved = double(value_bytes(graph, contraction.input(0)) + value_bytes(graph, contraction.input(1)) +
+                              value_bytes(graph, out));
   add_origin(contraction, affine_node);
   graph.replace_uses(out, contraction.output());
   graph.remove(affine_node);
@@ -103,7 +110,9 @@ void finish(Graph& graph, Decisions& decisions, Node& affine_node, Node& contrac
 // BatchNormalization's statistics as scale and shift; nullopt with the refusal recorded.
 std::optional<Affine> batch_normalization(Graph& graph, Node& norm, Decisions& decisions) {
   if (schema_integer(*norm.op, norm.attributes, "training_mode") != 0) {
-    decisions.refuse(norm, "training_mode", "training_mode = 1: the statistics come from the batch, so there is nothing constant to fold; export the model for inference");
+    decisions.refuse(norm, "training_mode",
+                     "training_mode = 1: the statistics come from the batch, so there is nothing constant to fold; "
+                     "export the model for inference");
     return std::nullopt;
   }
   for (int o = 1; o < int(norm.outputs.size()); ++o) {
@@ -113,11 +122,14 @@ std::optional<Affine> batch_normalization(Graph& graph, Node& norm, Decisions& d
   }
   for (int i = 1; i < 5; ++i) {
     if (graph.constant(norm.input(i))) continue;
-    decisions.refuse(norm, "statistics_not_constant", fmt::format("input {} ('{}') is not a constant", i, norm.input(i) == kNoValue ? "missing" : graph.value(norm.input(i)).name));
+    decisions.refuse(norm, "statistics_not_constant",
+                     fmt::format("input {} ('{}') is not a constant", i,
+                                 norm.input(i) == kNoValue ? "missing" : graph.value(norm.input(i)).name));
     return std::nullopt;
   }
   const double epsilon = schema_number(*norm.op, norm.attributes, "epsilon");
-  const Tensor &scale = *graph.constant(norm.input(1)), &bias = *graph.constant(norm.input(2)), &mean = *graph.constant(norm.input(3)), &var = *graph.constant(norm.input(4));
+  const Tensor &scale = *graph.constant(norm.input(1)), &bias = *graph.constant(norm.input(2)),
+               &mean = *graph.constant(norm.input(3)), &var = *graph.constant(norm.input(4));
   Affine a;
   for (int64_t c = 0; c < scale.elements(); ++c) {
     const double s = scale.f64(c) / std::sqrt(var.f64(c) + epsilon);
@@ -147,7 +159,8 @@ void as_program(Graph& graph, Node& norm, const Affine& affine, Decisions& decis
   }
   const std::string_view names[] = {"x", "s", "t"};
   const std::vector<std::string> who = origins({&norm});
-  const ValueId scale = graph.add_constant(norm.name + ".scale", s), shift = graph.add_constant(norm.name + ".shift", t);
+  const ValueId scale = graph.add_constant(norm.name + ".scale", s),
+                shift = graph.add_constant(norm.name + ".shift", t);
   const NodeId program = graph.add_program(Program::parse("fma(x, s, t)", names, dtype), {norm.input(0), scale, shift});
   graph.node(program).origin = who;
   graph.node(program).name = norm.name;
@@ -168,10 +181,16 @@ void fold_batch_normalization(Graph& graph, Decisions& decisions) {
     const ValueId x = norm.input(0);
     const std::optional<Target> target = target_of(graph, x);
     const bool folds = target && is_convolution(*target->node) && target->channels == int64_t(affine->scale.size());
-    if (!folds) decisions.refuse(norm, "no_contraction", "its input is not a convolution with constant weights; it becomes one multiply-add an element");
-    else if (graph.value(x).is_output) decisions.refuse(norm, "graph_output", fmt::format("'{}' is an output of the graph, so its value must exist", graph.value(x).name));
-    else if (graph.uses(x) > 1) decisions.refuse(norm, "other_user", fmt::format("'{}' has another user", graph.value(x).name));
-    else if (graph.value(x).dtype() != graph.value(norm.output()).dtype()) decisions.refuse(norm, "dtype", "input and output types differ");
+    if (!folds)
+      decisions.refuse(norm, "no_contraction",
+                       "its input is not a convolution with constant weights; it becomes one multiply-add an element");
+    else if (graph.value(x).is_output)
+      decisions.refuse(norm, "graph_output",
+                       fmt::format("'{}' is an output of the graph, so its value must exist", graph.value(x).name));
+    else if (graph.uses(x) > 1)
+      decisions.refuse(norm, "other_user", fmt::format("'{}' has another user", graph.value(x).name));
+    else if (graph.value(x).dtype() != graph.value(norm.output()).dtype())
+      decisions.refuse(norm, "dtype", "input and output types differ");
     else {
       apply(graph, *target, *affine);
       finish(graph, decisions, norm, *target->node);
@@ -191,7 +210,8 @@ void fold_affine(Graph& graph, Decisions& decisions) {
     // A product's shift stays an epilogue: MatMul has no bias input.
     if (!target || (node.is("Add") && !is_convolution(*target->node))) continue;
     if (graph.value(x).is_output || graph.uses(x) > 1) {
-      decisions.refuse(node, graph.value(x).is_output ? "graph_output" : "other_user", fmt::format("'{}' is needed as it is", graph.value(x).name));
+      decisions.refuse(node, graph.value(x).is_output ? "graph_output" : "other_user",
+                       fmt::format("'{}' is needed as it is", graph.value(x).name));
       continue;
     }
     if (graph.value(node.output()).shape() != graph.value(x).shape()) {
@@ -200,7 +220,10 @@ void fold_affine(Graph& graph, Decisions& decisions) {
     }
     std::optional<std::vector<double>> factors = per_channel(graph, node.input(1), x, *target);
     if (!factors) {
-      decisions.refuse(node, "not_per_channel", fmt::format("the constant '{}' varies along other axes than the output channels; it may still be an epilogue", graph.value(node.input(1)).name));
+      decisions.refuse(
+          node, "not_per_channel",
+          fmt::format("the constant '{}' varies along other axes than the output channels; it may still be an epilogue",
+                      graph.value(node.input(1)).name));
       continue;
     }
     if (graph.value(node.input(1)).dtype() != graph.value(x).dtype() || !decisions.allowed(node)) continue;

@@ -7,7 +7,8 @@
 namespace ridgeline {
 namespace {
 
-// A folded tensor may not blow a small file up (Expand, Tile, ConstantOfShape bombs): at most this, or what its inputs take.
+// A folded tensor may not blow a small file up (Expand, Tile, ConstantOfShape bombs): at most this, or what its inputs
+// take.
 constexpr int64_t kMostFoldedBytes = int64_t(4) << 20;
 
 bool is_random(const Node& node) {
@@ -38,7 +39,9 @@ void fold_constants(Graph& graph, Decisions& decisions) {
   for (NodeId id : graph.order()) {
     Node& node = graph.node(id);
     if (!node.alive || node.outputs.empty() || !may_fold(graph, node) || !decisions.allowed(node)) continue;
-    if (std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) { return v != kNoValue && graph.value(v).info.dtype == DType::kNone; })) continue;
+    if (std::any_of(node.outputs.begin(), node.outputs.end(),
+                    [&](ValueId v) { return v != kNoValue && graph.value(v).info.dtype == DType::kNone; }))
+      continue;
     std::vector<Tensor> inputs;
     for (ValueId v : node.inputs) inputs.push_back(v == kNoValue ? Tensor() : *graph.constant(v));
     std::vector<Tensor> outputs;

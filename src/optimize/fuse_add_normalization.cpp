@@ -1,5 +1,5 @@
-// Add followed by LayerNormalization or RMSNormalization becomes one step with two results: the normalized value, and the sum
-// where something else still reads it (pre-norm transformers).
+// Add followed by LayerNormalization or RMSNormalization becomes one step with two results: the normalized value, and
+// the sum where something else still reads it (pre-norm transformers).
 #include "optimize/passes.h"
 
 namespace ridgeline {
@@ -13,16 +13,20 @@ void fuse_add_normalization(Graph& graph, Decisions& decisions) {
     Node* add = graph.producer(norm.input(0));
     if (!fused || !add) continue;
     if (!add->is("Add") || add->program) {
-      decisions.refuse(norm, "no_add", fmt::format("its input '{}' is not a plain Add", graph.value(norm.input(0)).name));
+      decisions.refuse(norm, "no_add",
+                       fmt::format("its input '{}' is not a plain Add", graph.value(norm.input(0)).name));
       continue;
     }
     const ValueId a = add->input(0), b = add->input(1), sum = add->output(), y = norm.output();
     if (graph.constant(a) || graph.constant(b)) {
-      decisions.refuse(norm, "constant_operand", "the Add takes a constant: it is better an epilogue of the step before");
+      decisions.refuse(norm, "constant_operand",
+                       "the Add takes a constant: it is better an epilogue of the step before");
       continue;
     }
     if (graph.value(a).shape() != graph.value(b).shape() || graph.value(a).dtype() != DType::kF32) {
-      decisions.refuse(norm, "broadcasts_up", fmt::format("the operands {} and {} of the Add broadcast", text(graph.value(a).shape()), text(graph.value(b).shape())));
+      decisions.refuse(norm, "broadcasts_up",
+                       fmt::format("the operands {} and {} of the Add broadcast", text(graph.value(a).shape()),
+                                   text(graph.value(b).shape())));
       continue;
     }
     const bool sum_lives = graph.uses(sum) > 1;

@@ -1,5 +1,6 @@
-// Elementwise work is taken into the step that produces its operand: into a contraction, norm or reduction as an epilogue,
-// into another elementwise step as a longer Program. One algorithm, three passes that differ in who may take and what.
+// Elementwise work is taken into the step that produces its operand: into a contraction, norm or reduction as an
+// epilogue, into another elementwise step as a longer Program. One algorithm, three passes that differ in who may take
+// and what.
 #include <algorithm>
 
 #include "optimize/passes.h"
@@ -15,7 +16,9 @@ struct Rule {
   bool other_operands;         // may the absorbed work read activations beside the producer's result (residuals)?
 };
 
-bool takes_epilogue(const Node& node) { return node.op->kind == OpKind::kContraction || node.op->kind == OpKind::kReduction; }
+bool takes_epilogue(const Node& node) {
+  return node.op->kind == OpKind::kContraction || node.op->kind == OpKind::kReduction;
+}
 bool is_elementwise(const Node& node) { return node.op->is_elementwise(); }
 
 // A region of elementwise nodes that starts at `from` and ends in one node: every use of `from` and of what is between
@@ -30,29 +33,36 @@ class Absorber {
 
   void run() {
     for (NodeId id : graph_.order()) {
-      if (!graph_.node(id).alive || !rule_.takes(graph_.node(id)) || graph_.node(id).outputs.empty() || graph_.node(id).output() == kNoValue) continue;
-      while (graph_.node(id).alive && absorb_once(graph_.node(id))) {}
+      if (!graph_.node(id).alive || !rule_.takes(graph_.node(id)) || graph_.node(id).outputs.empty() ||
+          graph_.node(id).output() == kNoValue)
+        continue;
+      while (graph_.node(id).alive && absorb_once(graph_.node(id))) {
+      }
     }
     graph_.remove_dead();
   }
 
  private:
   // Any node of the region may be refused for its own reason; the first one met is the one reported.
-  bool joins(const Node& producer, const Node& user, const std::vector<NodeId>& inside, ValueId from, std::string& code, std::string& why) {
+  bool joins(const Node& producer, const Node& user, const std::vector<NodeId>& inside, ValueId from, std::string& code,
+             std::string& why) {
     if (!user.op->is_elementwise() || user.outputs.size() != 1 || user.output() == kNoValue) return false;
     if (!graph_.value(user.output()).info.shape || !graph_.value(from).info.shape) return false;
     if (graph_.value(user.output()).shape() != graph_.value(from).shape()) {
       code = "broadcasts_up";
-      why = fmt::format("its result {} is larger than the {} it reads: another operand broadcasts it", text(graph_.value(user.output()).shape()), text(graph_.value(from).shape()));
+      why = fmt::format("its result {} is larger than the {} it reads: another operand broadcasts it",
+                        text(graph_.value(user.output()).shape()), text(graph_.value(from).shape()));
       return false;
     }
     for (ValueId v : user.inputs) {
       if (v == kNoValue) continue;
-      const bool internal = v == from || std::any_of(inside.begin(), inside.end(), [&](NodeId n) { return graph_.node(n).output() == v; });
+      const bool internal = v == from || std::any_of(inside.begin(), inside.end(),
+                                                     [&](NodeId n) { return graph_.node(n).output() == v; });
       if (internal || graph_.constant(v)) continue;
       if (!rule_.other_operands) {
         code = "other_operand";
-        why = fmt::format("it also reads '{}', which is no constant (a residual joins in a later stage)", graph_.value(v).name);
+        why = fmt::format("it also reads '{}', which is no constant (a residual joins in a later stage)",
+                          graph_.value(v).name);
         return false;
       }
       if (depends_on(graph_, v, producer)) {
@@ -92,17 +102,21 @@ class Absorber {
       const ValueId last = graph_.node(prefix.back()).output();
       auto contained = [&](ValueId v) {
         if (graph_.value(v).is_output) return false;
-        return std::all_of(graph_.users(v).begin(), graph_.users(v).end(), [&](NodeId u) { return std::find(prefix.begin(), prefix.end(), u) != prefix.end(); });
+        return std::all_of(graph_.users(v).begin(), graph_.users(v).end(),
+                           [&](NodeId u) { return std::find(prefix.begin(), prefix.end(), u) != prefix.end(); });
       };
       bool closed = contained(from);
-      for (NodeId p : prefix) closed = closed && (graph_.node(p).output() == last || contained(graph_.node(p).output()));
+      for (NodeId p : prefix)
+        closed = closed && (graph_.node(p).output() == last || contained(graph_.node(p).output()));
       if (closed) return Region{prefix};
     }
-    if (refused) decisions_.refuse(*refused, code, why);
+    if (refused)
+      decisions_.refuse(*refused, code, why);
     else if (!inside.empty()) {
       const bool output = graph_.value(from).is_output;
       decisions_.refuse(graph_.node(inside[0]), output ? "graph_output" : "other_user",
-                        fmt::format("'{}' {}, so it must exist by itself", graph_.value(from).name, output ? "is an output of the graph" : "has another user"));
+                        fmt::format("'{}' {}, so it must exist by itself", graph_.value(from).name,
+                                    output ? "is an output of the graph" : "has another user"));
     }
     return std::nullopt;
   }
@@ -112,7 +126,8 @@ class Absorber {
     // Each input of the node is a result already in the program, or an operand of it.
     const Program own = program_of(graph_, node);
     std::vector<ValueId> values;
-    for (ValueId v : node.inputs) if (v != kNoValue) values.push_back(v);
+    for (ValueId v : node.inputs)
+      if (v != kNoValue) values.push_back(v);
     values.resize(std::min(values.size(), own.inputs.size()));
     // All values computed so far stay outputs while the region is built.
     Program joined = own;
@@ -124,25 +139,35 @@ class Absorber {
     bool fed = false;
     for (size_t i = 0; i < inputs.size();) {
       const auto it = std::find(results.begin(), results.end(), inputs[i]);
-      if (it == results.end()) { ++i; continue; }
+      if (it == results.end()) {
+        ++i;
+        continue;
+      }
       const int output = int(it - results.begin());
       if (!fed) {
         auto composed = Program::compose(base, output, joined, int(i), true);
         if (!composed) return false;
         joined = std::move(*composed);
         std::vector<ValueId> next = base_operands;
-        for (size_t k = 0; k < inputs.size(); ++k) if (k != i) next.push_back(inputs[k]);
+        for (size_t k = 0; k < inputs.size(); ++k)
+          if (k != i) next.push_back(inputs[k]);
         inputs = std::move(next);
         fed = true;
         i = base_operands.size();
       } else {
         // A second use of a result: bind the input to the operand number that the first composition kept as an output.
         const int operand = joined.outputs[1 + size_t(output)];
-        for (Instruction& in : joined.code) for (int16_t* o : {&in.a, &in.b, &in.c}) if (*o == int(i)) *o = int16_t(operand);
-        for (int& o : joined.outputs) if (o == int(i)) o = operand;
+        for (Instruction& in : joined.code)
+          for (int16_t* o : {&in.a, &in.b, &in.c})
+            if (*o == int(i)) *o = int16_t(operand);
+        for (int& o : joined.outputs)
+          if (o == int(i)) o = operand;
         // The unused input goes.
-        for (Instruction& in : joined.code) for (int16_t* o : {&in.a, &in.b, &in.c}) if (*o > int(i)) --*o;
-        for (int& o : joined.outputs) if (o > int(i)) --o;
+        for (Instruction& in : joined.code)
+          for (int16_t* o : {&in.a, &in.b, &in.c})
+            if (*o > int(i)) --*o;
+        for (int& o : joined.outputs)
+          if (o > int(i)) --o;
         joined.inputs.erase(joined.inputs.begin() + long(i));
         inputs.erase(inputs.begin() + long(i));
       }
@@ -168,7 +193,8 @@ class Absorber {
     std::vector<ValueId> operands, results = {from};
     if (producer.op->is_elementwise()) {
       program = program_of(graph_, producer);
-      for (ValueId v : producer.inputs) if (v != kNoValue) operands.push_back(v);
+      for (ValueId v : producer.inputs)
+        if (v != kNoValue) operands.push_back(v);
       operands.resize(std::min(operands.size(), program.inputs.size()));
     } else if (producer.program) {
       program = *producer.program;
@@ -181,7 +207,8 @@ class Absorber {
     }
     for (NodeId id : region->nodes) {
       if (!extend(program, operands, results, graph_.node(id))) {
-        decisions_.refuse(last, "program_too_long", fmt::format("the program would exceed {} instructions", Program::kMostInstructions));
+        decisions_.refuse(last, "program_too_long",
+                          fmt::format("the program would exceed {} instructions", Program::kMostInstructions));
         return false;
       }
     }
@@ -202,7 +229,8 @@ class Absorber {
       operands.erase(operands.begin() + i);
     }
     program.simplify();
-    for (size_t i = 0; i < program.inputs.size(); ++i) program.inputs[i].name = first ? (i == 0 ? "v" : fmt::format("e{}", i)) : fmt::format("x{}", i);
+    for (size_t i = 0; i < program.inputs.size(); ++i)
+      program.inputs[i].name = first ? (i == 0 ? "v" : fmt::format("e{}", i)) : fmt::format("x{}", i);
 
     std::vector<ValueId> inputs(producer.inputs.begin(), producer.inputs.begin() + (first ? producer.op_inputs : 0));
     inputs.insert(inputs.end(), operands.begin() + first, operands.end());
@@ -218,7 +246,8 @@ class Absorber {
     return true;
   }
 
-  void commit(Node& producer, const Region& region, std::shared_ptr<const Program> program, std::vector<ValueId> inputs, int op_inputs) {
+  void commit(Node& producer, const Region& region, std::shared_ptr<const Program> program, std::vector<ValueId> inputs,
+              int op_inputs) {
     const ValueId from = producer.output();
     const ValueId result = graph_.node(region.nodes.back()).output();
     std::vector<std::string> names = origins({&producer});
@@ -228,11 +257,13 @@ class Absorber {
     double after_bytes = before_bytes;
     for (NodeId id : region.nodes) {
       const Node& node = graph_.node(id);
-      for (const std::string& n : origins({&node})) if (std::find(names.begin(), names.end(), n) == names.end()) names.push_back(n);
+      for (const std::string& n : origins({&node}))
+        if (std::find(names.begin(), names.end(), n) == names.end()) names.push_back(n);
       flops += double(node_flops(graph_, node));
       bytes += 2 * value_bytes(graph_, node.output());  // written once less, read once less
       before_bytes += double(value_bytes(graph_, node.output()));
-      for (ValueId v : node.inputs) if (v != kNoValue) before_bytes += double(value_bytes(graph_, v));
+      for (ValueId v : node.inputs)
+        if (v != kNoValue) before_bytes += double(value_bytes(graph_, v));
     }
     if (producer.op->is_elementwise()) producer.op = &elementwise_op();
     if (producer.op == &elementwise_op()) producer.attributes = {};
@@ -245,7 +276,8 @@ class Absorber {
     after_bytes = 0;
     for (ValueId v : producer.inputs) after_bytes += double(value_bytes(graph_, v));
     after_bytes += double(value_bytes(graph_, from));
-    decisions_.apply(names, bytes, int(region.nodes.size()), before_bytes > 0 ? flops / before_bytes : 0, after_bytes > 0 ? flops / after_bytes : 0);
+    decisions_.apply(names, bytes, int(region.nodes.size()), before_bytes > 0 ? flops / before_bytes : 0,
+                     after_bytes > 0 ? flops / after_bytes : 0);
   }
 
   Graph& graph_;

@@ -32,9 +32,12 @@ std::optional<std::vector<int64_t>> reduced_axes(const Graph& graph, const Node&
     return axes;
   }
   const ValueInfo& info = graph.value(node.input(1)).info;
-  if (info.constant) axes = info.constant.to_i64();
-  else return std::nullopt;
-  for (int64_t& a : axes) if (a >= 0) a -= rank;
+  if (info.constant)
+    axes = info.constant.to_i64();
+  else
+    return std::nullopt;
+  for (int64_t& a : axes)
+    if (a >= 0) a -= rank;
   std::sort(axes.begin(), axes.end());
   return axes;
 }
@@ -80,7 +83,9 @@ class Matcher {
     // A Transpose of a hole fits anything: the hole is the value seen through the inverse permutation.
     if (pn.is("Transpose") && p_.value(pn.input(0)).is_input) {
       const std::vector<int64_t> perm = pn.attributes.integers("perm");
-      if (!g_.value(gv).info.shape || g_.value(gv).rank() != int(perm.size()) || g_.value(gv).dtype() != p_.value(pv).dtype()) return false;
+      if (!g_.value(gv).info.shape || g_.value(gv).rank() != int(perm.size()) ||
+          g_.value(gv).dtype() != p_.value(pv).dtype())
+        return false;
       return m.holes.emplace(pn.input(0), Bound{gv, inverse(perm)}).second;
     }
     if (!gn || gn->op != pn.op || gn->program || gn->outputs.size() < pn.outputs.size() || !gn->alive) return false;
@@ -120,7 +125,8 @@ class Matcher {
     for (const AttributeSpec& spec : pn.op->attributes) {
       switch (spec.type) {
         case AttributeSpec::Type::kInt: {
-          int64_t a = schema_integer(*pn.op, pn.attributes, spec.name), b = schema_integer(*gn.op, gn.attributes, spec.name);
+          int64_t a = schema_integer(*pn.op, pn.attributes, spec.name),
+                  b = schema_integer(*gn.op, gn.attributes, spec.name);
           if (spec.name == "axis") {
             if (a >= 0) a -= p_.value(pn.input(0)).rank();
             if (b >= 0) b -= g_.value(gn.input(0)).rank();
@@ -129,14 +135,19 @@ class Matcher {
           break;
         }
         case AttributeSpec::Type::kFloat:
-          if (std::fabs(schema_number(*pn.op, pn.attributes, spec.name) - schema_number(*gn.op, gn.attributes, spec.name)) > kSnap) return false;
+          if (std::fabs(schema_number(*pn.op, pn.attributes, spec.name) -
+                        schema_number(*gn.op, gn.attributes, spec.name)) > kSnap)
+            return false;
           break;
         case AttributeSpec::Type::kString:
-          if (schema_string(*pn.op, pn.attributes, spec.name) != schema_string(*gn.op, gn.attributes, spec.name)) return false;
+          if (schema_string(*pn.op, pn.attributes, spec.name) != schema_string(*gn.op, gn.attributes, spec.name))
+            return false;
           break;
         default:
           if (pn.attributes.has(spec.name) != gn.attributes.has(spec.name)) return false;
-          if (pn.attributes.has(spec.name) && attribute_text(*pn.attributes.find(spec.name)) != attribute_text(*gn.attributes.find(spec.name))) return false;
+          if (pn.attributes.has(spec.name) &&
+              attribute_text(*pn.attributes.find(spec.name)) != attribute_text(*gn.attributes.find(spec.name)))
+            return false;
       }
     }
     return true;
@@ -170,13 +181,14 @@ std::optional<Pattern> trace(const OpSchema& op, const Problem& sample, int spel
   }
   if (pattern.graph.outputs.size() != 1 || pattern.graph.live_nodes() < 2) return std::nullopt;
   // Every present input must be read, or the pattern cannot bind it.
-  for (ValueId v : pattern.graph.inputs) if (pattern.graph.users(v).empty()) return std::nullopt;
+  for (ValueId v : pattern.graph.inputs)
+    if (pattern.graph.users(v).empty()) return std::nullopt;
   return pattern;
 }
 
 bool is_composite(const OpSchema& op) {
-  return !op.decompose.empty() && (op.family == "normalize" || op.family == "attention") && op.name != "AddLayerNormalization" && op.name != "AddRMSNormalization" &&
-         op.domain != "com.microsoft";
+  return !op.decompose.empty() && (op.family == "normalize" || op.family == "attention") &&
+         op.name != "AddLayerNormalization" && op.name != "AddRMSNormalization" && op.domain != "com.microsoft";
 }
 
 }  // namespace
@@ -188,12 +200,16 @@ std::optional<Match> match(const Pattern& pattern, const Graph& graph, ValueId r
     for (ValueId v : graph.node(id).outputs) {
       if (v == kNoValue || v == root) continue;
       if (graph.value(v).is_output) {
-        mismatch = {"graph_output", fmt::format("'{}' is inside the pattern and an output of the graph; without that output it would fuse", graph.value(v).name)};
+        mismatch = {
+            "graph_output",
+            fmt::format("'{}' is inside the pattern and an output of the graph; without that output it would fuse",
+                        graph.value(v).name)};
         return std::nullopt;
       }
       for (NodeId user : graph.users(v)) {
         if (std::find(m.nodes.begin(), m.nodes.end(), user) != m.nodes.end()) continue;
-        mismatch = {"other_user", fmt::format("'{}' is inside the pattern and also read by '{}'", graph.value(v).name, graph.node(user).name)};
+        mismatch = {"other_user", fmt::format("'{}' is inside the pattern and also read by '{}'", graph.value(v).name,
+                                              graph.node(user).name)};
         return std::nullopt;
       }
     }
@@ -216,8 +232,10 @@ const std::vector<Pattern>& composite_patterns() {
         }
         // Structure only: ranks, presence, integer attributes. Numbers are holes.
         std::string key(op->name);
-        for (int i = 0; i < sample.op_inputs; ++i) key += fmt::format(" {}", sample.input(i).present() ? sample.input(i).layout.rank() : -1);
-        for (const auto& [name, value] : sample.attributes) if (!std::holds_alternative<double>(value)) key += " " + name + "=" + attribute_text(value);
+        for (int i = 0; i < sample.op_inputs; ++i)
+          key += fmt::format(" {}", sample.input(i).present() ? sample.input(i).layout.rank() : -1);
+        for (const auto& [name, value] : sample.attributes)
+          if (!std::holds_alternative<double>(value)) key += " " + name + "=" + attribute_text(value);
         if (std::find(seen.begin(), seen.end(), key) != seen.end()) continue;
         seen.push_back(key);
         for (int spelling = 0; spelling < op->decompose.size(); ++spelling) {
@@ -225,7 +243,8 @@ const std::vector<Pattern>& composite_patterns() {
         }
       }
     }
-    std::stable_sort(list.begin(), list.end(), [](const Pattern& a, const Pattern& b) { return a.graph.live_nodes() > b.graph.live_nodes(); });
+    std::stable_sort(list.begin(), list.end(),
+                     [](const Pattern& a, const Pattern& b) { return a.graph.live_nodes() > b.graph.live_nodes(); });
     return list;
   }();
   return patterns;

@@ -8,7 +8,8 @@
 namespace ridgeline {
 namespace {
 
-// The value a hole is bound to; a permutation becomes a Transpose (a view in the Plan, and often undone by one before it).
+// The value a hole is bound to; a permutation becomes a Transpose (a view in the Plan, and often undone by one before
+// it).
 ValueId materialize(Graph& graph, const Bound& bound, const std::vector<std::string>& origin) {
   if (bound.perm.empty()) return bound.value;
   Attributes attributes;
@@ -19,7 +20,8 @@ ValueId materialize(Graph& graph, const Bound& bound, const std::vector<std::str
 }
 
 // Would the schema accept these operands and return the root's shape and dtype?
-std::optional<std::string> illegal(const Graph& graph, const Pattern& pattern, const Match& m, const Attributes& attributes, ValueId root) {
+std::optional<std::string> illegal(const Graph& graph, const Pattern& pattern, const Match& m,
+                                   const Attributes& attributes, ValueId root) {
   std::vector<ValueInfo> infos(size_t(pattern.inputs));
   std::vector<const ValueInfo*> pointers(size_t(pattern.inputs), nullptr);
   for (size_t h = 0; h < pattern.holes.size(); ++h) {
@@ -37,9 +39,12 @@ std::optional<std::string> illegal(const Graph& graph, const Pattern& pattern, c
     pointers[size_t(pattern.holes[h])] = &info;
   }
   try {
-    const std::vector<ValueInfo> results = infer_node(*pattern.op, attributes, std::string(pattern.op->name), pointers, 1);
+    const std::vector<ValueInfo> results =
+        infer_node(*pattern.op, attributes, std::string(pattern.op->name), pointers, 1);
     if (results[0].dtype != graph.value(root).dtype()) return "the result's type would differ";
-    if (*results[0].shape != graph.value(root).shape()) return fmt::format("the result would be {} instead of {}", text(*results[0].shape), text(graph.value(root).shape()));
+    if (*results[0].shape != graph.value(root).shape())
+      return fmt::format("the result would be {} instead of {}", text(*results[0].shape),
+                         text(graph.value(root).shape()));
   } catch (const Error& error) {
     return error.what();
   }
@@ -51,7 +56,8 @@ bool try_pattern(Graph& graph, const Pattern& pattern, ValueId root, Decisions& 
   Mismatch mismatch;
   const std::optional<Match> m = match(pattern, graph, root, mismatch);
   if (!m) {
-    if (!mismatch.code.empty()) decisions.refuse(root_node, mismatch.code, fmt::format("{}: {}", pattern.op->name, mismatch.reason));
+    if (!mismatch.code.empty())
+      decisions.refuse(root_node, mismatch.code, fmt::format("{}: {}", pattern.op->name, mismatch.reason));
     return false;
   }
   Attributes attributes = pattern.attributes;
@@ -66,7 +72,8 @@ bool try_pattern(Graph& graph, const Pattern& pattern, ValueId root, Decisions& 
   double flops = 0, before = 0, after = double(value_bytes(graph, root));
   for (NodeId id : m->nodes) {
     const Node& node = graph.node(id);
-    for (const std::string& n : origins({&node})) if (std::find(names.begin(), names.end(), n) == names.end()) names.push_back(n);
+    for (const std::string& n : origins({&node}))
+      if (std::find(names.begin(), names.end(), n) == names.end()) names.push_back(n);
     flops += double(node_flops(graph, node));
     for (ValueId v : node.inputs) before += double(value_bytes(graph, v));
     for (ValueId v : node.outputs) before += double(value_bytes(graph, v));
@@ -82,7 +89,8 @@ bool try_pattern(Graph& graph, const Pattern& pattern, ValueId root, Decisions& 
   graph.node(fused).origin = names;
   graph.replace_uses(root, graph.node(fused).output());
   graph.remove_dead();
-  decisions.apply(names, bytes, int(m->nodes.size()) - 1, before > 0 ? flops / before : 0, after > 0 ? flops / after : 0);
+  decisions.apply(names, bytes, int(m->nodes.size()) - 1, before > 0 ? flops / before : 0,
+                  after > 0 ? flops / after : 0);
   return true;
 }
 
@@ -101,7 +109,9 @@ void absorb_query_scale(Graph& graph, Decisions& decisions) {
       }
       if (!mul || !mul->is("Mul") || mul->program || graph.uses(mul->output()) != 1) continue;
       const std::optional<double> factor = uniform_constant(graph, mul->input(1));
-      if (!factor || graph.constant(mul->input(1))->elements() != 1 || *factor <= 0 || graph.value(mul->output()).shape() != graph.value(mul->input(0)).shape() || !decisions.allowed(*mul)) continue;
+      if (!factor || graph.constant(mul->input(1))->elements() != 1 || *factor <= 0 ||
+          graph.value(mul->output()).shape() != graph.value(mul->input(0)).shape() || !decisions.allowed(*mul))
+        continue;
       const double scale = schema_number(*node.op, node.attributes, "scale");
       node.attributes.set("scale", scale * *factor);
       const std::vector<std::string> names = origins({&node, mul});

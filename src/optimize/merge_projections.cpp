@@ -84,7 +84,8 @@ void merge(Graph& graph, const std::vector<Projection>& group, Decisions& decisi
   Attributes attributes;
   attributes.set("axis", int64_t(-1));
   const ValueId split = graph.add_constant({}, Tensor::from<int64_t>({int64_t(sizes.size())}, sizes));
-  const NodeId parts = graph.add_node(*find_op("Split"), {merged.output(), split}, attributes, int(group.size()), {}, first.name + "/split");
+  const NodeId parts = graph.add_node(*find_op("Split"), {merged.output(), split}, attributes, int(group.size()), {},
+                                      first.name + "/split");
   graph.node(parts).origin = names;
   for (size_t i = 0; i < group.size(); ++i) {
     graph.replace_uses(group[i].node->output(), graph.node(parts).output(int(i)));
@@ -102,14 +103,16 @@ void merge_projections(Graph& graph, Decisions& decisions) {
     std::vector<Projection> group = {first};
     for (NodeId user : graph.users(first.node->input(0))) {
       Projection other{};
-      if (user == id || !is_projection(graph, graph.node(user), other) || other.node->input(0) != first.node->input(0)) continue;
+      if (user == id || !is_projection(graph, graph.node(user), other) || other.node->input(0) != first.node->input(0))
+        continue;
       if (other.weights->shape()[0] != first.weights->shape()[0]) continue;
       if (graph.value(other.node->output()).is_output || graph.value(first.node->output()).is_output) {
         decisions.refuse(*other.node, "graph_output", "its result is an output of the graph and must be dense");
         continue;
       }
       if (!same_epilogue(graph, first, other)) {
-        decisions.refuse(*other.node, "other_epilogue", fmt::format("it shares its input with '{}', but their epilogues differ", first.node->name));
+        decisions.refuse(*other.node, "other_epilogue",
+                         fmt::format("it shares its input with '{}', but their epilogues differ", first.node->name));
         continue;
       }
       group.push_back(other);

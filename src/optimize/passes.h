@@ -35,7 +35,9 @@ int64_t node_flops(const Graph& graph, const Node& node);
 bool depends_on(const Graph& graph, ValueId value, const Node& node);
 /// All elements of a float constant equal: its number.
 std::optional<double> uniform_constant(const Graph& graph, ValueId value);
-/// Is there a kernel other than the reference for this node with its program, at f32 and plain layouts? Else the reason.
-std::string why_no_kernel(const Graph& graph, const Node& node, const std::shared_ptr<const Program>& program, const std::vector<ValueId>& inputs, int op_inputs);
+/// Is there a kernel other than the reference for this node with its program, at f32 and plain layouts? Else the
+/// reason.
+std::string why_no_kernel(const Graph& graph, const Node& node, const std::shared_ptr<const Program>& program,
+                          const std::vector<ValueId>& inputs, int op_inputs);
 
 }  // namespace ridgeline

@@ -8,22 +8,39 @@
 namespace ridgeline {
 namespace {
 
-// The order is the design: movement is tidied before patterns are sought, patterns are sought before their insides are fused
-// away, weights are folded before epilogues form, residuals join what is left, layout comes last.
+// The order is the design: movement is tidied before patterns are sought, patterns are sought before their insides are
+// fused away, weights are folded before epilogues form, residuals join what is left, layout comes last.
 constexpr std::array<Pass, 13> kPasses = {{
-    {"fold_constants", Stage::kUnfused, PassClass::kExact, "nodes whose inputs are all constants are computed once", fold_constants},
-    {"eliminate_identities", Stage::kUnfused, PassClass::kExact, "Identity, inference Dropout, casts to the same type and moves that move nothing go", eliminate_identities},
-    {"canonicalize", Stage::kEpilogues, PassClass::kReorders, "one spelling for what exporters write in several: x / c is x * (1 / c), Pow(x, 2) is x * x, Gemm is MatMul and Add", canonicalize},
-    {"simplify_movement", Stage::kWholeGraph, PassClass::kExact, "transposes of transposes and reshapes of reshapes become one", simplify_movement},
-    {"match_composites", Stage::kWholeGraph, PassClass::kReorders, "normalizations and attention spelled out in small operators become one step, by their declared decomposition", match_composites},
-    {"fold_batch_normalization", Stage::kEpilogues, PassClass::kReorders, "BatchNormalization with fixed statistics goes into the weights of the convolution before it", fold_batch_normalization},
-    {"fold_affine", Stage::kEpilogues, PassClass::kReorders, "a constant scale or shift per channel goes into the weights and bias before it", fold_affine},
-    {"fuse_epilogues", Stage::kEpilogues, PassClass::kReorders, "bias, activation and any elementwise program join the contraction that produces their operand", fuse_epilogues},
-    {"fuse_add_normalization", Stage::kResiduals, PassClass::kReorders, "Add and the normalization after it become one step", fuse_add_normalization},
-    {"fuse_residuals", Stage::kResiduals, PassClass::kReorders, "a residual Add, with its activation, joins the contraction that produces one of its operands", fuse_residuals},
-    {"merge_projections", Stage::kWholeGraph, PassClass::kReorders, "products that share their input (Q, K, V) become one wider product", merge_projections},
-    {"fuse_elementwise", Stage::kWholeGraph, PassClass::kReorders, "chains of elementwise operators become one Program", fuse_elementwise},
-    {"channels_last", Stage::kWholeGraph, PassClass::kExact, "results of convolutions are stored with the channels innermost", channels_last},
+    {"fold_constants", Stage::kUnfused, PassClass::kExact, "nodes whose inputs are all constants are computed once",
+     fold_constants},
+    {"eliminate_identities", Stage::kUnfused, PassClass::kExact,
+     "Identity, inference Dropout, casts to the same type and moves that move nothing go", eliminate_identities},
+    {"canonicalize", Stage::kEpilogues, PassClass::kReorders,
+     "one spelling for what exporters write in several: x / c is x * (1 / c), Pow(x, 2) is x * x, Gemm is MatMul and "
+     "Add",
+     canonicalize},
+    {"simplify_movement", Stage::kWholeGraph, PassClass::kExact,
+     "transposes of transposes and reshapes of reshapes become one", simplify_movement},
+    {"match_composites", Stage::kWholeGraph, PassClass::kReorders,
+     "normalizations and attention spelled out in small operators become one step, by their declared decomposition",
+     match_composites},
+    {"fold_batch_normalization", Stage::kEpilogues, PassClass::kReorders,
+     "BatchNormalization with fixed statistics goes into the weights of the convolution before it",
+     fold_batch_normalization},
+    {"fold_affine", Stage::kEpilogues, PassClass::kReorders,
+     "a constant scale or shift per channel goes into the weights and bias before it", fold_affine},
+    {"fuse_epilogues", Stage::kEpilogues, PassClass::kReorders,
+     "bias, activation and any elementwise program join the contraction that produces their operand", fuse_epilogues},
+    {"fuse_add_normalization", Stage::kResiduals, PassClass::kReorders,
+     "Add and the normalization after it become one step", fuse_add_normalization},
+    {"fuse_residuals", Stage::kResiduals, PassClass::kReorders,
+     "a residual Add, with its activation, joins the contraction that produces one of its operands", fuse_residuals},
+    {"merge_projections", Stage::kWholeGraph, PassClass::kReorders,
+     "products that share their input (Q, K, V) become one wider product", merge_projections},
+    {"fuse_elementwise", Stage::kWholeGraph, PassClass::kReorders, "chains of elementwise operators become one Program",
+     fuse_elementwise},
+    {"channels_last", Stage::kWholeGraph, PassClass::kExact,
+     "results of convolutions are stored with the channels innermost", channels_last},
 }};
 
 bool enabled(const Pass& pass, const PipelineOptions& options) {
@@ -47,7 +64,8 @@ std::string_view name(PassClass pass_class) {
 std::span<const Pass> passes() { return kPasses; }
 
 const Pass* find_pass(std::string_view name) {
-  for (const Pass& pass : kPasses) if (pass.name == name) return &pass;
+  for (const Pass& pass : kPasses)
+    if (pass.name == name) return &pass;
   return nullptr;
 }
 

@@ -16,13 +16,14 @@ enum class Stage : uint8_t { kUnfused, kEpilogues, kResiduals, kWholeGraph };
 inline constexpr int kStageCount = 4;
 std::string_view name(Stage stage);  // "unfused", "epilogues", "residuals", "whole graph"
 
-/// kExact: same bits. kReorders: other rounding within the derived tolerance. kLossy: another formula or precision; off unless named.
+/// kExact: same bits. kReorders: other rounding within the derived tolerance. kLossy: another formula or precision; off
+/// unless named.
 enum class PassClass : uint8_t { kExact, kReorders, kLossy };
 std::string_view name(PassClass pass_class);
 
 struct Pass {
   std::string_view name;
-  Stage stage;           // the first stage of the ladder that has it
+  Stage stage;  // the first stage of the ladder that has it
   PassClass pass_class;
   std::string_view what;  // one line
   void (*run)(Graph&, Decisions&);
@@ -37,11 +38,14 @@ struct PipelineOptions {
   std::set<std::string, std::less<>> disabled;
   std::set<std::string, std::less<>> only;  // if not empty: these alone (and what every stage needs: constant folding)
   std::set<std::string, std::less<>> undone_nodes;  // "pass/node": single rewrites that measured slower
-  bool none = false;     // no pass at all
-  int most_rewrites = -1;  // stop after so many applied rewrites (bisection); -1: no limit
+  bool none = false;                                // no pass at all
+  int most_rewrites = -1;                           // stop after so many applied rewrites (bisection); -1: no limit
 };
 
-struct PassTime { std::string_view pass; int64_t time_ns; };
+struct PassTime {
+  std::string_view pass;
+  int64_t time_ns;
+};
 /// Runs the passes on `graph` in place. A pass that leaves the graph unsound is rolled back and reported as a decision.
 std::vector<PassTime> run_passes(Graph& graph, const PipelineOptions& options, Decisions& decisions);
 

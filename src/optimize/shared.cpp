@@ -24,7 +24,8 @@ std::vector<std::string> origins(std::initializer_list<const Node*> nodes) {
   std::vector<std::string> names;
   for (const Node* node : nodes) {
     const std::vector<std::string> own = node->origin.empty() ? std::vector<std::string>{node->name} : node->origin;
-    for (const std::string& name : own) if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    for (const std::string& name : own)
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
   return names;
 }
@@ -72,7 +73,8 @@ bool depends_on(const Graph& graph, ValueId value, const Node& node) {
     if (!producer || seen[size_t(producer->id)]) continue;
     if (producer->id == node.id) return true;
     seen[size_t(producer->id)] = 1;
-    for (ValueId i : producer->inputs) if (i != kNoValue) stack.push_back(i);
+    for (ValueId i : producer->inputs)
+      if (i != kNoValue) stack.push_back(i);
   }
   return false;
 }
@@ -81,11 +83,13 @@ std::optional<double> uniform_constant(const Graph& graph, ValueId v) {
   const Tensor* t = graph.constant(v);
   if (!t || !is_float(t->dtype()) || t->elements() == 0) return std::nullopt;
   const double first = t->f64(0);
-  for (int64_t i = 1; i < t->elements(); ++i) if (t->f64(i) != first) return std::nullopt;
+  for (int64_t i = 1; i < t->elements(); ++i)
+    if (t->f64(i) != first) return std::nullopt;
   return first;
 }
 
-std::string why_no_kernel(const Graph& graph, const Node& node, const std::shared_ptr<const Program>& program, const std::vector<ValueId>& inputs, int op_inputs) {
+std::string why_no_kernel(const Graph& graph, const Node& node, const std::shared_ptr<const Program>& program,
+                          const std::vector<ValueId>& inputs, int op_inputs) {
   Problem p;
   p.op = node.op;
   p.attributes = node.attributes;

@@ -6,7 +6,8 @@ namespace {
 
 std::vector<int64_t> permutation(const Graph& graph, const Node& node) {
   std::vector<int64_t> perm = node.attributes.integers("perm");
-  if (perm.empty()) for (int a = graph.value(node.input(0)).rank(); a-- > 0;) perm.push_back(a);
+  if (perm.empty())
+    for (int a = graph.value(node.input(0)).rank(); a-- > 0;) perm.push_back(a);
   return perm;
 }
 
@@ -25,13 +26,19 @@ bool compose_transposes(Graph& graph, Node& node) {
 // The outer target says it all, unless it copies an extent (0) of what stood between.
 bool compose_reshapes(Graph& graph, Node& node) {
   Node* inner = graph.producer(node.input(0));
-  if (!node.is("Reshape") || !inner || !(inner->is("Reshape") || inner->is("Flatten") || inner->is("Squeeze") || inner->is("Unsqueeze"))) return false;
+  if (!node.is("Reshape") || !inner ||
+      !(inner->is("Reshape") || inner->is("Flatten") || inner->is("Squeeze") || inner->is("Unsqueeze")))
+    return false;
   const ValueInfo& target = graph.value(node.input(1)).info;
   std::vector<int64_t> content;
-  if (target.constant) content = target.constant.to_i64();
-  else if (target.values) for (const Dim& d : *target.values) content.push_back(d.known() ? d.value() : 1);
-  else return false;
-  for (int64_t c : content) if (c == 0) return false;
+  if (target.constant)
+    content = target.constant.to_i64();
+  else if (target.values)
+    for (const Dim& d : *target.values) content.push_back(d.known() ? d.value() : 1);
+  else
+    return false;
+  for (int64_t c : content)
+    if (c == 0) return false;
   add_origin(node, *inner);
   graph.set_input(node, 0, inner->input(0));
   return true;

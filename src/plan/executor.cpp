@@ -11,7 +11,8 @@ int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().co
 
 }  // namespace
 
-Executor::Executor(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)), arena_(allocate(plan_->arena_bytes)), pool_(plan_->threads) {
+Executor::Executor(std::shared_ptr<const Plan> plan)
+    : plan_(std::move(plan)), arena_(allocate(plan_->arena_bytes)), pool_(plan_->threads) {
   char* const arena = static_cast<char*>(arena_.get());
   const size_t steps = plan_->steps.size();
   step_inputs_.resize(steps);
@@ -19,9 +20,12 @@ Executor::Executor(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)), a
   workspaces_.resize(steps, nullptr);
   auto address = [&](const Place& p) -> void* {
     switch (p.kind) {
-      case Place::Kind::kArena: return arena + plan_->slots[size_t(p.index)].offset_bytes + p.offset_bytes;
-      case Place::Kind::kConstant: return static_cast<char*>(plan_->constants[size_t(p.index)].data()) + p.offset_bytes;
-      default: return nullptr;  // an input or output of the caller: bound before each run
+      case Place::Kind::kArena:
+        return arena + plan_->slots[size_t(p.index)].offset_bytes + p.offset_bytes;
+      case Place::Kind::kConstant:
+        return static_cast<char*>(plan_->constants[size_t(p.index)].data()) + p.offset_bytes;
+      default:
+        return nullptr;  // an input or output of the caller: bound before each run
     }
   };
   for (size_t s = 0; s < steps; ++s) {
@@ -35,7 +39,8 @@ Executor::Executor(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)), a
 void Executor::bind(const std::vector<const void*>& inputs, const std::vector<void*>& outputs) {
   assert(inputs.size() == plan_->inputs.size() && outputs.size() == plan_->outputs.size());
   auto place = [&](const Place& p, void*& slot) {
-    if (p.kind == Place::Kind::kInput) slot = const_cast<char*>(static_cast<const char*>(inputs[size_t(p.index)])) + p.offset_bytes;
+    if (p.kind == Place::Kind::kInput)
+      slot = const_cast<char*>(static_cast<const char*>(inputs[size_t(p.index)])) + p.offset_bytes;
     if (p.kind == Place::Kind::kOutput) slot = static_cast<char*>(outputs[size_t(p.index)]) + p.offset_bytes;
   };
   for (size_t s = 0; s < plan_->steps.size(); ++s) {
@@ -70,7 +75,8 @@ void Executor::run(const std::vector<const void*>& inputs, const std::vector<voi
   pass_through(*plan_, inputs, outputs);
 }
 
-void Executor::run_profiled(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, std::vector<StepTime>& times) {
+void Executor::run_profiled(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
+                            std::vector<StepTime>& times) {
   bind(inputs, outputs);
   const std::vector<Step>& steps = plan_->steps;
   ThreadPool::take_wait_ns();
@@ -91,7 +97,8 @@ void Executor::run_observed(const std::vector<const void*>& inputs, const std::v
     steps[s].call.kernel->run(steps[s].call, {step_inputs_[s].data(), step_outputs_[s].data(), workspaces_[s]}, pool_);
     for (size_t o = 0; o < steps[s].outputs.size(); ++o) {
       const Operand& operand = steps[s].call.problem.outputs[o];
-      if (operand.present() && step_outputs_[s][o]) observe(int(s), int(o), {step_outputs_[s][o], operand.dtype, operand.layout});
+      if (operand.present() && step_outputs_[s][o])
+        observe(int(s), int(o), {step_outputs_[s][o], operand.dtype, operand.layout});
     }
   }
   pass_through(*plan_, inputs, outputs);

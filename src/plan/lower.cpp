@@ -18,16 +18,32 @@ std::array<int64_t, kSpecialFunctions> special_work(const Problem& problem, cons
   std::array<int64_t, kSpecialFunctions> special{};
   int64_t counted = 0;
   const int64_t outputs = problem.outputs.empty() ? 0 : problem.output().elements();
-  auto add = [&](SpecialFunction f, int64_t n) { special[size_t(f)] += n; counted += n; };
+  auto add = [&](SpecialFunction f, int64_t n) {
+    special[size_t(f)] += n;
+    counted += n;
+  };
   if (problem.program) {
     for (const Instruction& in : problem.program->code) {
       if (!info(in.op).special || !is_float(in.dtype)) continue;
       switch (in.op) {
-        case ScalarOp::kErf: case ScalarOp::kErfc: add(SpecialFunction::kErf, outputs); break;
-        case ScalarOp::kTanh: add(SpecialFunction::kTanh, outputs); break;
-        case ScalarOp::kDiv: case ScalarOp::kReciprocal: add(SpecialFunction::kDivide, outputs); break;
-        case ScalarOp::kSqrt: case ScalarOp::kRsqrt: add(SpecialFunction::kSqrt, outputs); break;
-        default: add(SpecialFunction::kExp, outputs); break;
+        case ScalarOp::kErf:
+        case ScalarOp::kErfc:
+          add(SpecialFunction::kErf, outputs);
+          break;
+        case ScalarOp::kTanh:
+          add(SpecialFunction::kTanh, outputs);
+          break;
+        case ScalarOp::kDiv:
+        case ScalarOp::kReciprocal:
+          add(SpecialFunction::kDivide, outputs);
+          break;
+        case ScalarOp::kSqrt:
+        case ScalarOp::kRsqrt:
+          add(SpecialFunction::kSqrt, outputs);
+          break;
+        default:
+          add(SpecialFunction::kExp, outputs);
+          break;
       }
     }
   }
@@ -48,7 +64,8 @@ Floor step_floor(const Problem& problem, const Cost& cost, const Ceilings& ceili
   return floor_of(work, ceilings, threads);
 }
 
-Lowering::Lowering(Graph& graph, const PlanOptions& options, const Ceilings& ceilings, ConstantStore& store, bool consume)
+Lowering::Lowering(Graph& graph, const PlanOptions& options, const Ceilings& ceilings, ConstantStore& store,
+                   bool consume)
     : graph_(graph), options_(options), ceilings_(ceilings), store_(store), consume_(consume) {
   threads_ = ThreadPool(options.threads).threads();
   plan_.threads = threads_;
@@ -75,7 +92,8 @@ void Lowering::find_needed() {
     for (ValueId v : node.outputs) runs = runs || (v != kNoValue && needed[size_t(v)] && !known_constant(v));
     if (!runs) continue;
     needed_node_[size_t(node.id)] = 1;
-    for (ValueId v : node.inputs) if (v != kNoValue) needed[size_t(v)] = 1;
+    for (ValueId v : node.inputs)
+      if (v != kNoValue) needed[size_t(v)] = 1;
   }
   std::erase_if(order_, [&](NodeId id) { return !needed_node_[size_t(id)]; });
   for (int v = 0; v < values; ++v) {
@@ -83,12 +101,14 @@ void Lowering::find_needed() {
     if (!needed[size_t(v)] && value.producer == kNoNode && !value.is_input) continue;
     if (!value.info.shape) {
       if (!needed[size_t(v)]) continue;
-      fail(ErrorCode::kUnsupported, "unsupported: the shape of '{}' is not known before the run (node '{}')", value.name,
-           value.producer == kNoNode ? std::string("input") : graph_.node(value.producer).name);
+      fail(ErrorCode::kUnsupported, "unsupported: the shape of '{}' is not known before the run (node '{}')",
+           value.name, value.producer == kNoNode ? std::string("input") : graph_.node(value.producer).name);
     }
     shapes_[size_t(v)] = evaluate(value.shape(), bindings_);
     for (int64_t e : shapes_[size_t(v)]) {
-      if (e < 0) fail(ErrorCode::kBadInput, "with these dimensions '{}' would have the shape {}", value.name, text(shapes_[size_t(v)]));
+      if (e < 0)
+        fail(ErrorCode::kBadInput, "with these dimensions '{}' would have the shape {}", value.name,
+             text(shapes_[size_t(v)]));
     }
   }
 }
@@ -115,7 +135,8 @@ void Lowering::find_last_readers() {
     const Node& node = graph_.node(order_[i]);
     int through = int(i);
     if (may_be_view(*node.op) || node.is("Concat")) {
-      for (ValueId o : node.outputs) if (o != kNoValue) through = std::max(through, last_reader_[size_t(o)]);
+      for (ValueId o : node.outputs)
+        if (o != kNoValue) through = std::max(through, last_reader_[size_t(o)]);
     }
     for (ValueId v : node.inputs) {
       if (v == kNoValue) continue;
@@ -172,7 +193,8 @@ Plan Lowering::build() {
   for (size_t i = 0; i < graph_.inputs.size(); ++i) {
     const ValueId v = graph_.inputs[i];
     const Value& value = graph_.value(v);
-    if (!value.info.shape) fail(ErrorCode::kBadInput, "the rank of the input '{}' is not known: give it with --input", value.name);
+    if (!value.info.shape)
+      fail(ErrorCode::kBadInput, "the rank of the input '{}' is not known: give it with --input", value.name);
     shapes_[size_t(v)] = evaluate(value.shape(), bindings_);
     plan_.inputs.push_back({value.name, value.dtype(), shapes_[size_t(v)]});
     buffers_.push_back({Place::Kind::kInput, int(i), bytes_of(value.dtype(), element_count(shapes_[size_t(v)]))});
@@ -189,8 +211,8 @@ Plan Lowering::build() {
   return std::move(plan_);
 }
 
-// With symbols bound, inference must still say what it said symbolically: a Reshape whose extents do not fit, or operands that
-// broadcast only for some extents, are found here and not in a kernel.
+// With symbols bound, inference must still say what it said symbolically: a Reshape whose extents do not fit, or
+// operands that broadcast only for some extents, are found here and not in a kernel.
 void Lowering::check_bound(const Node& node) const {
   if (node.op == &elementwise_op() || bindings_.empty()) return;
   std::vector<ValueInfo> infos(size_t(node.op_inputs));
@@ -199,7 +221,8 @@ void Lowering::check_bound(const Node& node) const {
     const ValueId v = node.input(i);
     if (v == kNoValue) continue;
     const Value& value = graph_.value(v);
-    infos[size_t(i)] = {value.dtype(), to_shape(shapes_[size_t(v)]), std::nullopt, known_[size_t(v)] ? known_[size_t(v)] : value.info.constant};
+    infos[size_t(i)] = {value.dtype(), to_shape(shapes_[size_t(v)]), std::nullopt,
+                        known_[size_t(v)] ? known_[size_t(v)] : value.info.constant};
     pointers[size_t(i)] = &infos[size_t(i)];
   }
   std::vector<ValueInfo> results;
@@ -209,16 +232,21 @@ void Lowering::check_bound(const Node& node) const {
     return;  // content that only the optimizer knew
   }
   for (size_t o = 0; o < node.outputs.size(); ++o) {
-    if (node.outputs[o] == kNoValue || !results[o].shape || extents(*results[o].shape) == shapes_[size_t(node.outputs[o])]) continue;
-    fail(ErrorCode::kBadInput, "node '{}' ({}): with these dimensions its output would be {}, but {} was inferred; the inputs' shapes do not fit each other", node.name, node.op->name,
-         text(*results[o].shape), text(shapes_[size_t(node.outputs[o])]));
+    if (node.outputs[o] == kNoValue || !results[o].shape ||
+        extents(*results[o].shape) == shapes_[size_t(node.outputs[o])])
+      continue;
+    fail(ErrorCode::kBadInput,
+         "node '{}' ({}): with these dimensions its output would be {}, but {} was inferred; the inputs' shapes do not "
+         "fit each other",
+         node.name, node.op->name, text(*results[o].shape), text(shapes_[size_t(node.outputs[o])]));
   }
 }
 
 void Lowering::lower(const Node& node, int position) {
   check_bound(node);
   Problem problem = problem_of(node);
-  if (!lower_as_view(node, problem) && !lower_concat_in_place(node, problem)) lower_as_step(node, std::move(problem), position);
+  if (!lower_as_view(node, problem) && !lower_concat_in_place(node, problem))
+    lower_as_step(node, std::move(problem), position);
   for (ValueId v : node.inputs) {
     if (v != kNoValue && --constant_readers_[size_t(v)] == 0 && consume_) release_constant(v);
   }
@@ -242,7 +270,8 @@ bool Lowering::lower_as_view(const Node& node, const Problem& problem) {
     views.push_back(ref);
   }
   if (info(graph_.value(source).dtype()).bits < 8) return false;
-  for (size_t o = 0; o < views.size(); ++o) if (node.outputs[o] != kNoValue) refs_[size_t(node.outputs[o])] = views[o];
+  for (size_t o = 0; o < views.size(); ++o)
+    if (node.outputs[o] != kNoValue) refs_[size_t(node.outputs[o])] = views[o];
   return true;
 }
 
@@ -251,7 +280,9 @@ bool Lowering::lower_concat_in_place(const Node& node, const Problem& problem) {
   const int buffer = concat_buffer_[size_t(node.id)];
   if (buffer < 0) return false;
   const Value& out = graph_.value(node.output());
-  Ref whole{buffer, 0, out.channels_last ? Layout::channels_last(problem.output().shape()) : Layout(problem.output().shape()), true};
+  Ref whole{buffer, 0,
+            out.channels_last ? Layout::channels_last(problem.output().shape()) : Layout(problem.output().shape()),
+            true};
   const int64_t given = problem.integer("axis");
   const size_t axis = size_t(given < 0 ? given + whole.layout.rank() : given);
   int64_t offset = 0;
@@ -294,7 +325,10 @@ int Lowering::constant_place(ValueId v, const KernelCall& call, int input) {
     const ConstantStore::Key key{value.constant_id, packing.key};
     stored = store_.find(key);
     if (!stored) {
-      if (!source) fail(ErrorCode::kUnsupported, "unsupported: the weights of '{}' were released and stand packed otherwise than '{}' asks", value.name, call.kernel->name);
+      if (!source)
+        fail(ErrorCode::kUnsupported,
+             "unsupported: the weights of '{}' were released and stand packed otherwise than '{}' asks", value.name,
+             call.kernel->name);
       if (packing.key.empty()) {
         stored = source;
       } else {
@@ -304,12 +338,14 @@ int Lowering::constant_place(ValueId v, const KernelCall& call, int input) {
       store_.put(key, stored);
     }
   }
-  for (size_t i = 0; i < plan_.constants.size(); ++i) if (plan_.constants[i].data() == stored.data()) return int(i);
+  for (size_t i = 0; i < plan_.constants.size(); ++i)
+    if (plan_.constants[i].data() == stored.data()) return int(i);
   plan_.constants.push_back(stored);
   return int(plan_.constants.size()) - 1;
 }
 
-void Lowering::emit(Step step, const std::vector<Ref>& inputs, const std::vector<ValueId>& input_values, const std::vector<Ref>& outputs) {
+void Lowering::emit(Step step, const std::vector<Ref>& inputs, const std::vector<ValueId>& input_values,
+                    const std::vector<Ref>& outputs) {
   const int at = int(plan_.steps.size());
   auto touch = [&](const Ref& ref) {
     Buffer& buffer = buffers_[size_t(ref.buffer)];
@@ -318,9 +354,12 @@ void Lowering::emit(Step step, const std::vector<Ref>& inputs, const std::vector
     return Place{buffer.kind, buffer.kind == Place::Kind::kArena ? ref.buffer : buffer.index, ref.offset_bytes};
   };
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (i < input_values.size() && input_values[i] == kNoValue && !inputs[i].ready) step.inputs.push_back({});
-    else if (inputs[i].ready) step.inputs.push_back(touch(inputs[i]));
-    else step.inputs.push_back({Place::Kind::kConstant, constant_place(input_values[i], step.call, int(i)), 0});
+    if (i < input_values.size() && input_values[i] == kNoValue && !inputs[i].ready)
+      step.inputs.push_back({});
+    else if (inputs[i].ready)
+      step.inputs.push_back(touch(inputs[i]));
+    else
+      step.inputs.push_back({Place::Kind::kConstant, constant_place(input_values[i], step.call, int(i)), 0});
   }
   for (const Ref& output : outputs) step.outputs.push_back(output.ready ? touch(output) : Place{});
   if (step.call.workspace_bytes > 0) {
@@ -330,7 +369,8 @@ void Lowering::emit(Step step, const std::vector<Ref>& inputs, const std::vector
     buffers_.push_back(workspace);
     step.workspace_slot = int(buffers_.size()) - 1;
   }
-  for (Operand& operand : step.call.problem.inputs) if (operand.constant && operand.constant.bytes() > kSmallConstantBytes) operand.constant = {};
+  for (Operand& operand : step.call.problem.inputs)
+    if (operand.constant && operand.constant.bytes() > kSmallConstantBytes) operand.constant = {};
   step.cost = cost_with(step.call.problem, step.choice);
   const Floor floor = step_floor(step.call.problem, step.cost, ceilings_, threads_);
   step.floor_ns = floor.time_ns;
@@ -377,8 +417,10 @@ void Lowering::finish_slots() {
   }
   plan_.arena_bytes = place_slots(plan_.slots);
   for (Step& step : plan_.steps) {
-    for (Place& p : step.inputs) if (p.kind == Place::Kind::kArena) p.index = buffers_[size_t(p.index)].slot;
-    for (Place& p : step.outputs) if (p.kind == Place::Kind::kArena) p.index = buffers_[size_t(p.index)].slot;
+    for (Place& p : step.inputs)
+      if (p.kind == Place::Kind::kArena) p.index = buffers_[size_t(p.index)].slot;
+    for (Place& p : step.outputs)
+      if (p.kind == Place::Kind::kArena) p.index = buffers_[size_t(p.index)].slot;
     if (step.workspace_slot >= 0) step.workspace_slot = buffers_[size_t(step.workspace_slot)].slot;
   }
 }

@@ -19,15 +19,15 @@ class Lowering {
   // A piece of memory that steps share: becomes a slot, or is a caller's buffer.
   struct Buffer {
     Place::Kind kind = Place::Kind::kArena;
-    int index = -1;              // input or output number for those kinds
+    int index = -1;  // input or output number for those kinds
     int64_t bytes = 0;
     int first_step = -1, last_step = -1;
-    int last_reader = -1;        // position in order_ of the last node that may read it; INT_MAX: a graph output
+    int last_reader = -1;  // position in order_ of the last node that may read it; INT_MAX: a graph output
     int slot = -1;
   };
   // A value while lowering: where it is and how it is walked.
   struct Ref {
-    int buffer = -1;             // -1: a constant, or not there yet
+    int buffer = -1;  // -1: a constant, or not there yet
     int64_t offset_bytes = 0;
     Layout layout;
     bool ready = false;
@@ -53,7 +53,8 @@ class Lowering {
     bool reference = true;
   };
   Variant best_variant(const Node& node, const Problem& problem);
-  void consider(std::optional<Variant>& best, const Node& node, Problem problem, std::vector<std::pair<int, Layout>> copies);
+  void consider(std::optional<Variant>& best, const Node& node, Problem problem,
+                std::vector<std::pair<int, Layout>> copies);
   std::vector<Layout> output_layouts(const Node& node, const Problem& problem, int output);
   /// The slice of a Concat's buffer that this value may be written into, if its only reader is one.
   std::optional<Ref> concat_slice(ValueId value);
@@ -61,8 +62,10 @@ class Lowering {
 
   int new_buffer(int64_t bytes, int last_reader);
   Ref allocate_output(const Node& node, int output, const Problem& problem, const KernelCall& call, int position);
-  void emit(Step step, const std::vector<Ref>& inputs, const std::vector<ValueId>& input_values, const std::vector<Ref>& outputs);
-  Ref emit_copy(const std::string& name, const std::vector<std::string>& origin, const Ref& from, DType dtype, const Layout& to, std::optional<Ref> target = std::nullopt);
+  void emit(Step step, const std::vector<Ref>& inputs, const std::vector<ValueId>& input_values,
+            const std::vector<Ref>& outputs);
+  Ref emit_copy(const std::string& name, const std::vector<std::string>& origin, const Ref& from, DType dtype,
+                const Layout& to, std::optional<Ref> target = std::nullopt);
   int constant_place(ValueId value, const KernelCall& call, int input);
   void release_constant(ValueId value);
   void finish_outputs();
@@ -84,7 +87,7 @@ class Lowering {
   std::vector<Tensor> known_;          // by value: content known from shape arithmetic
   std::vector<Ref> refs_;              // by value
   std::vector<Buffer> buffers_;
-  std::vector<int> concat_buffer_;     // by node: the buffer of a Concat whose inputs are written in place; -1: none
+  std::vector<int> concat_buffer_;  // by node: the buffer of a Concat whose inputs are written in place; -1: none
 };
 
 }  // namespace ridgeline

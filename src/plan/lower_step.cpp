@@ -42,7 +42,8 @@ std::vector<Layout> Lowering::output_layouts(const Node& node, const Problem& pr
   }
   layouts.push_back(row_major);
   std::vector<Layout> unique;
-  for (Layout& l : layouts) if (std::find(unique.begin(), unique.end(), l) == unique.end()) unique.push_back(std::move(l));
+  for (Layout& l : layouts)
+    if (std::find(unique.begin(), unique.end(), l) == unique.end()) unique.push_back(std::move(l));
   return unique;
 }
 
@@ -70,21 +71,24 @@ std::optional<Lowering::Ref> Lowering::concat_slice(ValueId v) {
   return ref;
 }
 
-// If the value is only read through a Transpose, it is stored so that the transposed value is row-major ("head merge as strides").
+// If the value is only read through a Transpose, it is stored so that the transposed value is row-major ("head merge as
+// strides").
 std::optional<Layout> Lowering::layout_for_transposed_reader(ValueId v) {
   if (graph_.uses(v) != 1 || graph_.value(v).is_output) return std::nullopt;
   const Node& reader = graph_.node(graph_.users(v)[0]);
   if (!reader.is("Transpose")) return std::nullopt;
   std::vector<int64_t> perm = reader.attributes.integers("perm");
   const int rank = int(shapes_[size_t(v)].size());
-  if (perm.empty()) for (int a = rank; a-- > 0;) perm.push_back(a);
+  if (perm.empty())
+    for (int a = rank; a-- > 0;) perm.push_back(a);
   std::vector<int> order(perm.begin(), perm.end());
   // The last axis stays innermost: kernels write rows.
   if (order.empty() || order.back() != rank - 1) return std::nullopt;
   return Layout::ordered(shapes_[size_t(v)], order);
 }
 
-void Lowering::consider(std::optional<Variant>& best, const Node& node, Problem problem, std::vector<std::pair<int, Layout>> copies) {
+void Lowering::consider(std::optional<Variant>& best, const Node& node, Problem problem,
+                        std::vector<std::pair<int, Layout>> copies) {
   Variant variant;
   std::string_view forced;
   if (options_.reference_only) forced = "cpu.reference";
@@ -100,7 +104,9 @@ void Lowering::consider(std::optional<Variant>& best, const Node& node, Problem 
   variant.reference = is_reference(*variant.choice.winner().kernel);
   variant.problem = std::move(problem);
   variant.copies = std::move(copies);
-  if (!best || (best->reference && !variant.reference) || (best->reference == variant.reference && variant.cost_ns < best->cost_ns)) best = std::move(variant);
+  if (!best || (best->reference && !variant.reference) ||
+      (best->reference == variant.reference && variant.cost_ns < best->cost_ns))
+    best = std::move(variant);
 }
 
 Lowering::Variant Lowering::best_variant(const Node& node, const Problem& problem) {
@@ -128,7 +134,8 @@ Lowering::Variant Lowering::best_variant(const Node& node, const Problem& proble
   return std::move(*best);
 }
 
-Lowering::Ref Lowering::allocate_output(const Node& node, int output, const Problem& problem, const KernelCall& call, int position) {
+Lowering::Ref Lowering::allocate_output(const Node& node, int output, const Problem& problem, const KernelCall& call,
+                                        int position) {
   const ValueId v = node.outputs[size_t(output)];
   const Operand& operand = problem.output(output);
   Ref ref{-1, 0, operand.layout, true};
@@ -150,7 +157,8 @@ Lowering::Ref Lowering::allocate_output(const Node& node, int output, const Prob
       int& buffer = concat_buffer_[size_t(concat.id)];
       if (buffer < 0) {
         const ValueId whole = concat.output();
-        buffer = new_buffer(bytes_of(graph_.value(whole).dtype(), element_count(shapes_[size_t(whole)])), last_reader_[size_t(whole)]);
+        buffer = new_buffer(bytes_of(graph_.value(whole).dtype(), element_count(shapes_[size_t(whole)])),
+                            last_reader_[size_t(whole)]);
       }
       slice->buffer = buffer;
       return *slice;
@@ -165,7 +173,9 @@ Lowering::Ref Lowering::allocate_output(const Node& node, int output, const Prob
       if (buffer.kind != Place::Kind::kArena || buffer.last_reader > position || source.offset_bytes != 0) continue;
       if (problem.inputs[i].layout != operand.layout || source.layout != operand.layout) continue;
       if (buffer.bytes != operand.bytes() || problem.inputs[i].bytes() != operand.bytes()) continue;
-      const auto shares = [&](ValueId other) { return other != kNoValue && refs_[size_t(other)].ready && refs_[size_t(other)].buffer == source.buffer; };
+      const auto shares = [&](ValueId other) {
+        return other != kNoValue && refs_[size_t(other)].ready && refs_[size_t(other)].buffer == source.buffer;
+      };
       if (std::count_if(node.inputs.begin(), node.inputs.end(), shares) != 1) continue;
       ref.buffer = source.buffer;
       buffers_[size_t(source.buffer)].last_reader = last_reader_[size_t(v)];
@@ -176,8 +186,8 @@ Lowering::Ref Lowering::allocate_output(const Node& node, int output, const Prob
   return ref;
 }
 
-Lowering::Ref Lowering::emit_copy(const std::string& name, const std::vector<std::string>& origin, const Ref& from, DType dtype, const Layout& to,
-                                  std::optional<Ref> target) {
+Lowering::Ref Lowering::emit_copy(const std::string& name, const std::vector<std::string>& origin, const Ref& from,
+                                  DType dtype, const Layout& to, std::optional<Ref> target) {
   Problem p;
   p.op = &copy_op();
   p.threads = threads_;
@@ -201,9 +211,12 @@ Lowering::Ref Lowering::emit_copy(const std::string& name, const std::vector<std
 }
 
 void Lowering::lower_as_step(const Node& node, Problem problem, int position) {
-  const bool empty = std::all_of(problem.outputs.begin(), problem.outputs.end(), [](const Operand& o) { return !o.present() || o.elements() == 0; });
+  const bool empty = std::all_of(problem.outputs.begin(), problem.outputs.end(),
+                                 [](const Operand& o) { return !o.present() || o.elements() == 0; });
   if (empty) {  // nothing to compute: the values exist, without a step
-    for (ValueId v : node.outputs) if (v != kNoValue) refs_[size_t(v)] = {new_buffer(0, last_reader_[size_t(v)]), 0, Layout(shapes_[size_t(v)]), true};
+    for (ValueId v : node.outputs)
+      if (v != kNoValue)
+        refs_[size_t(v)] = {new_buffer(0, last_reader_[size_t(v)]), 0, Layout(shapes_[size_t(v)]), true};
     return;
   }
   Variant variant = best_variant(node, problem);
@@ -221,19 +234,22 @@ void Lowering::lower_as_step(const Node& node, Problem problem, int position) {
 
   // Elementwise problems leave omitted operands out; inputs follow the problem's order.
   std::vector<ValueId> values;
-  for (ValueId v : node.inputs) if (!node.op->is_elementwise() || v != kNoValue) values.push_back(v);
+  for (ValueId v : node.inputs)
+    if (!node.op->is_elementwise() || v != kNoValue) values.push_back(v);
   values.resize(std::min(values.size(), variant.problem.inputs.size()));
   std::vector<Ref> inputs, outputs;
   for (ValueId v : values) inputs.push_back(v == kNoValue || !refs_[size_t(v)].ready ? Ref{} : refs_[size_t(v)]);
   for (const auto& [input, layout] : variant.copies) {
-    inputs[size_t(input)] = emit_copy(node.name, node.origin, inputs[size_t(input)], variant.problem.inputs[size_t(input)].dtype, layout);
+    inputs[size_t(input)] =
+        emit_copy(node.name, node.origin, inputs[size_t(input)], variant.problem.inputs[size_t(input)].dtype, layout);
   }
   for (size_t o = 0; o < node.outputs.size(); ++o) {
     const ValueId v = node.outputs[o];
     outputs.push_back(v == kNoValue ? Ref{} : allocate_output(node, int(o), variant.problem, step.call, position));
   }
   emit(std::move(step), inputs, values, outputs);
-  for (size_t o = 0; o < node.outputs.size(); ++o) if (node.outputs[o] != kNoValue) refs_[size_t(node.outputs[o])] = outputs[o];
+  for (size_t o = 0; o < node.outputs.size(); ++o)
+    if (node.outputs[o] != kNoValue) refs_[size_t(node.outputs[o])] = outputs[o];
 }
 
 }  // namespace ridgeline

@@ -18,7 +18,8 @@ int64_t place_slots(std::vector<Slot>& slots) {
     std::vector<std::pair<int64_t, int64_t>> taken;  // [begin, end) of those alive at the same time
     for (size_t o : placed) {
       const Slot& other = slots[o];
-      if (other.first_step <= slot.last_step && slot.first_step <= other.last_step) taken.push_back({other.offset_bytes, other.offset_bytes + other.bytes});
+      if (other.first_step <= slot.last_step && slot.first_step <= other.last_step)
+        taken.push_back({other.offset_bytes, other.offset_bytes + other.bytes});
     }
     std::sort(taken.begin(), taken.end());
     int64_t at = 0;

@@ -18,7 +18,9 @@ void ConstantStore::put(const Key& key, Tensor tensor) {
 std::vector<std::string> ConstantStore::packings(uint64_t constant_id) const {
   const std::lock_guard lock(mutex_);
   std::vector<std::string> out;
-  for (auto it = tensors_.lower_bound({constant_id, ""}); it != tensors_.end() && it->first.constant_id == constant_id; ++it) out.push_back(it->first.packing);
+  for (auto it = tensors_.lower_bound({constant_id, ""}); it != tensors_.end() && it->first.constant_id == constant_id;
+       ++it)
+    out.push_back(it->first.packing);
   return out;
 }
 
@@ -37,7 +39,8 @@ int64_t Plan::constant_bytes() const {
 
 int64_t Plan::bytes_moved() const {
   int64_t total = 0;
-  for (const Step& step : steps) total += step.cost.bytes() + 2 * step.call.workspace_bytes;  // a workspace is written and read
+  for (const Step& step : steps)
+    total += step.cost.bytes() + 2 * step.call.workspace_bytes;  // a workspace is written and read
   return total;
 }
 
@@ -61,13 +64,16 @@ std::string text_of(const Place& place) {
 }  // namespace
 
 std::string Plan::text() const {
-  std::string out = fmt::format("plan: {} steps, {} slots, arena {} bytes, constants {} bytes, {} threads\n", steps.size(), slots.size(), arena_bytes, constant_bytes(), threads);
+  std::string out = fmt::format("plan: {} steps, {} slots, arena {} bytes, constants {} bytes, {} threads\n",
+                                steps.size(), slots.size(), arena_bytes, constant_bytes(), threads);
   for (size_t s = 0; s < slots.size(); ++s) {
-    out += fmt::format("  slot {}: [{}, {}) live {}..{}\n", s, slots[s].offset_bytes, slots[s].offset_bytes + slots[s].bytes, slots[s].first_step, slots[s].last_step);
+    out += fmt::format("  slot {}: [{}, {}) live {}..{}\n", s, slots[s].offset_bytes,
+                       slots[s].offset_bytes + slots[s].bytes, slots[s].first_step, slots[s].last_step);
   }
   for (size_t s = 0; s < steps.size(); ++s) {
     const Step& step = steps[s];
-    out += fmt::format("  step {}: {} {} '{}' (", s, step.kind == Step::Kind::kCopy ? "copy" : "kernel", step.call.kernel->name, step.name);
+    out += fmt::format("  step {}: {} {} '{}' (", s, step.kind == Step::Kind::kCopy ? "copy" : "kernel",
+                       step.call.kernel->name, step.name);
     for (size_t i = 0; i < step.inputs.size(); ++i) out += (i ? ", " : "") + text_of(step.inputs[i]);
     out += ") -> (";
     for (size_t o = 0; o < step.outputs.size(); ++o) out += (o ? ", " : "") + text_of(step.outputs[o]);
@@ -82,26 +88,31 @@ std::vector<std::string> check_plan(const Plan& plan) {
   std::vector<std::string> faults;
   for (size_t a = 0; a < plan.slots.size(); ++a) {
     const Slot& x = plan.slots[a];
-    if (x.offset_bytes < 0 || x.offset_bytes + x.bytes > plan.arena_bytes) faults.push_back(fmt::format("slot {} lies outside the arena", a));
+    if (x.offset_bytes < 0 || x.offset_bytes + x.bytes > plan.arena_bytes)
+      faults.push_back(fmt::format("slot {} lies outside the arena", a));
     for (size_t b = a + 1; b < plan.slots.size(); ++b) {
       const Slot& y = plan.slots[b];
       const bool together = x.first_step <= y.last_step && y.first_step <= x.last_step;
       const bool overlap = x.offset_bytes < y.offset_bytes + y.bytes && y.offset_bytes < x.offset_bytes + x.bytes;
-      if (together && overlap && x.bytes && y.bytes) faults.push_back(fmt::format("slots {} and {} overlap while both live", a, b));
+      if (together && overlap && x.bytes && y.bytes)
+        faults.push_back(fmt::format("slots {} and {} overlap while both live", a, b));
     }
   }
   auto check = [&](size_t s, const Place& place, const Operand& operand, bool packed) {
     if (place.kind != Place::Kind::kArena) return;
     const Slot& slot = plan.slots[size_t(place.index)];
-    if (int(s) < slot.first_step || int(s) > slot.last_step) faults.push_back(fmt::format("step {} uses slot {} outside its life", s, place.index));
-    if (!packed && place.offset_bytes + bytes_of(operand.dtype, operand.layout.span()) > slot.bytes) faults.push_back(fmt::format("step {} reaches past the end of slot {}", s, place.index));
+    if (int(s) < slot.first_step || int(s) > slot.last_step)
+      faults.push_back(fmt::format("step {} uses slot {} outside its life", s, place.index));
+    if (!packed && place.offset_bytes + bytes_of(operand.dtype, operand.layout.span()) > slot.bytes)
+      faults.push_back(fmt::format("step {} reaches past the end of slot {}", s, place.index));
   };
   std::set<int> written;
   for (size_t s = 0; s < plan.steps.size(); ++s) {
     const Step& step = plan.steps[s];
     for (size_t i = 0; i < step.inputs.size(); ++i) {
       check(s, step.inputs[i], step.call.problem.inputs[i], false);
-      if (step.inputs[i].kind == Place::Kind::kArena && !written.count(step.inputs[i].index)) faults.push_back(fmt::format("step {} reads slot {} before it is written", s, step.inputs[i].index));
+      if (step.inputs[i].kind == Place::Kind::kArena && !written.count(step.inputs[i].index))
+        faults.push_back(fmt::format("step {} reads slot {} before it is written", s, step.inputs[i].index));
     }
     for (size_t o = 0; o < step.outputs.size(); ++o) {
       check(s, step.outputs[o], step.call.problem.outputs[o], false);

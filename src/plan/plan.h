@@ -1,5 +1,5 @@
-// Plan: an immutable list of steps over one arena, made for one binding of shapes. Everything hard is decided here; the executor
-// is a loop over steps that allocates nothing.
+// Plan: an immutable list of steps over one arena, made for one binding of shapes. Everything hard is decided here; the
+// executor is a loop over steps that allocates nothing.
 #pragma once
 
 #include <functional>
@@ -51,16 +51,16 @@ struct Slot {
 struct Step {
   enum class Kind : uint8_t { kKernel, kCopy, kBranch, kLoop, kBarrier };  // the last three are reserved
   Kind kind = Kind::kKernel;
-  KernelCall call;             // kCopy: the "Copy" operator's kernel (a layout change)
+  KernelCall call;  // kCopy: the "Copy" operator's kernel (a layout change)
   std::vector<Place> inputs, outputs;
   int workspace_slot = -1;
-  std::string name;                  // the node's
-  std::vector<std::string> origin;   // the imported nodes
-  Choice choice;                     // candidates and reasons
+  std::string name;                 // the node's
+  std::vector<std::string> origin;  // the imported nodes
+  Choice choice;                    // candidates and reasons
   Cost cost;
   double predicted_ns = 0;
   double floor_ns = 0;
-  std::string bound;                 // compute, memory, launch, latency
+  std::string bound;  // compute, memory, launch, latency
 };
 
 struct PlanTensor {  // a graph input or output as the caller sees it: row-major
@@ -76,28 +76,31 @@ struct Plan {
   std::vector<Tensor> constants;  // as kernels read them, shared with the ConstantStore
   std::vector<PlanTensor> inputs, outputs;
   /// Graph outputs that no step writes: an input passed through, or a constant.
-  struct PassThrough { int output; Place from; };
+  struct PassThrough {
+    int output;
+    Place from;
+  };
   std::vector<PassThrough> pass_through;
   int threads = 1;
 
   int64_t constant_bytes() const;
-  int64_t bytes_moved() const;    // over the steps, workspace and reorders included
-  int64_t peak_bytes() const;     // packed constants + arena + graph inputs and outputs
+  int64_t bytes_moved() const;  // over the steps, workspace and reorders included
+  int64_t peak_bytes() const;   // packed constants + arena + graph inputs and outputs
   int kernel_count() const { return int(steps.size()); }
-  std::string text() const;       // golden-tested
+  std::string text() const;  // golden-tested
 };
 
 struct PlanOptions {
-  int threads = 0;            // 0: what the container allows
-  Bindings bindings;          // symbols -> extents; open ones are 1
-  bool reference_only = false;  // every step on the reference kernel: the control
-  bool views = true;            // reshape, transpose, slice, split as strides, in-place, concat in place
+  int threads = 0;                            // 0: what the container allows
+  Bindings bindings;                          // symbols -> extents; open ones are 1
+  bool reference_only = false;                // every step on the reference kernel: the control
+  bool views = true;                          // reshape, transpose, slice, split as strides, in-place, concat in place
   std::map<std::string, std::string> forced;  // node name -> kernel name
   const Ceilings* ceilings = nullptr;         // null: the machine's cached ones, else neutral ones
 };
 
-/// Lowers the graph for one binding. `consume` releases each constant's source tensor from `graph` once packed (weights never
-/// live twice); otherwise the graph stays whole.
+/// Lowers the graph for one binding. `consume` releases each constant's source tensor from `graph` once packed (weights
+/// never live twice); otherwise the graph stays whole.
 Plan make_plan(Graph& graph, const PlanOptions& options, ConstantStore& store, bool consume = false);
 
 /// Floor of one step: executed FLOPs and special functions, bytes at the level that holds them .
@@ -114,8 +117,11 @@ class Executor {
   /// Buffers of the caller, row-major, in the plan's order of inputs and outputs; nothing is copied or allocated.
   void run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs);
   /// One time stamp a step: times[i] = ns of step i; wait[i] = ns idle at barriers in it. Sized by the caller.
-  struct StepTime { int64_t start_ns, end_ns, wait_ns; };
-  void run_profiled(const std::vector<const void*>& inputs, const std::vector<void*>& outputs, std::vector<StepTime>& times);
+  struct StepTime {
+    int64_t start_ns, end_ns, wait_ns;
+  };
+  void run_profiled(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
+                    std::vector<StepTime>& times);
   /// Fills the arena with a signalling pattern: reads of what was never written show up as NaN.
   void poison();
   /// Copies of a step's outputs after a run, for the verifier (row-major).

@@ -8,7 +8,8 @@ namespace {
 std::optional<View> transpose_view(const Problem& p) {
   const Layout& in = p.input(0).layout;
   std::vector<int64_t> perm = p.integers("perm");
-  if (perm.empty()) for (int a = in.rank(); a-- > 0;) perm.push_back(a);
+  if (perm.empty())
+    for (int a = in.rank(); a-- > 0;) perm.push_back(a);
   View view;
   for (int64_t a : perm) {
     view.layout.shape.push_back(in.shape[size_t(a)]);
@@ -21,7 +22,8 @@ std::optional<View> slice_view(const Problem& p) {
   const Layout& in = p.input(0).layout;
   const std::vector<int64_t> starts = p.values(1);
   std::vector<int64_t> axes = p.values(3), steps = p.values(4);
-  if (axes.empty()) for (size_t a = 0; a < starts.size(); ++a) axes.push_back(int64_t(a));
+  if (axes.empty())
+    for (size_t a = 0; a < starts.size(); ++a) axes.push_back(int64_t(a));
   if (steps.empty()) steps.assign(starts.size(), 1);
   View view{in, 0};
   for (size_t i = 0; i < starts.size(); ++i) {
@@ -96,7 +98,8 @@ std::optional<Layout> reshape_layout(const Layout& from, const Extents& to) {
 }
 
 bool is_reshape(const OpSchema& op) {
-  return op.name == "Reshape" || op.name == "Flatten" || op.name == "Squeeze" || op.name == "Unsqueeze" || op.name == "Identity" || op.name == "Dropout";
+  return op.name == "Reshape" || op.name == "Flatten" || op.name == "Squeeze" || op.name == "Unsqueeze" ||
+         op.name == "Identity" || op.name == "Dropout";
 }
 
 bool may_be_view(const OpSchema& op) {

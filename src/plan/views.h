@@ -7,8 +7,8 @@
 
 namespace ridgeline {
 
-/// Layout of the operator's output over the input's buffer, with the offset in elements of its first element; nullopt if
-/// the operator is no view or the strides cannot express it. `output` is which of a Split's outputs.
+/// Layout of the operator's output over the input's buffer, with the offset in elements of its first element; nullopt
+/// if the operator is no view or the strides cannot express it. `output` is which of a Split's outputs.
 struct View {
   Layout layout;
   int64_t offset = 0;

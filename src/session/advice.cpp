@@ -26,24 +26,45 @@ Levers levers_for(const Problem& problem, const Cost& cost, const Ceilings& ceil
   const bool contraction = problem.op->kind == OpKind::kContraction;
   if (floor.bound == Bound::kCompute) {
     if (contraction) {
-      l.right.push_back(fmt::format("a faster kernel: tiles that fit registers and L2, weights packed ahead; {:.1f} FLOP/byte is above the ridge of {:.1f}, so arithmetic is the limit", ai, at));
-      if (problem.op->name == "Conv") l.right.push_back("a cheaper algorithm: Winograd for 3x3 at stride 1 does up to 2.25 to 4 times fewer multiplications, within a derived error bound");
-      l.right.push_back(fmt::format("lower precision: bf16 peak is {:.1f} times the f32 peak here, 8-bit {:.1f} times", ceilings.bf16.one / std::max(ceilings.f32.one, 1e-9), ceilings.u8s8.one / std::max(ceilings.f32.one, 1e-9)));
+      l.right.push_back(
+          fmt::format("a faster kernel: tiles that fit registers and L2, weights packed ahead; {:.1f} FLOP/byte is "
+                      "above the ridge of {:.1f}, so arithmetic is the limit",
+                      ai, at));
+      if (problem.op->name == "Conv")
+        l.right.push_back(
+            "a cheaper algorithm: Winograd for 3x3 at stride 1 does up to 2.25 to 4 times fewer multiplications, "
+            "within a derived error bound");
+      l.right.push_back(fmt::format("lower precision: bf16 peak is {:.1f} times the f32 peak here, 8-bit {:.1f} times",
+                                    ceilings.bf16.one / std::max(ceilings.f32.one, 1e-9),
+                                    ceilings.u8s8.one / std::max(ceilings.f32.one, 1e-9)));
     } else {
-      l.right.push_back("cheaper instructions: exp, erf and division bind before memory does; a polynomial of lower degree or a recognised function");
+      l.right.push_back(
+          "cheaper instructions: exp, erf and division bind before memory does; a polynomial of lower degree or a "
+          "recognised function");
     }
     const double saved = double(2 * problem.write_bytes());
-    l.wrong.push_back(fmt::format("fusing more into it: at most {:.1f} us of {:.1f} us are memory traffic ({:.0f} kB of results)", floor.memory_ns / 1e3, floor.time_ns / 1e3, saved / 2e3));
+    l.wrong.push_back(
+        fmt::format("fusing more into it: at most {:.1f} us of {:.1f} us are memory traffic ({:.0f} kB of results)",
+                    floor.memory_ns / 1e3, floor.time_ns / 1e3, saved / 2e3));
   } else {
     if (contraction) {
       const double weights = problem.inputs.size() > 1 ? double(problem.input(1).bytes()) : 0;
-      l.right.push_back(fmt::format("fewer bytes: weights are {:.0f} % of the traffic; 8-bit ones are a quarter, 4-bit an eighth; a batch of requests shares them", 100 * weights / std::max<double>(1, double(cost.bytes()))));
+      l.right.push_back(
+          fmt::format("fewer bytes: weights are {:.0f} % of the traffic; 8-bit ones are a quarter, 4-bit an eighth; a "
+                      "batch of requests shares them",
+                      100 * weights / std::max<double>(1, double(cost.bytes()))));
     } else if (problem.op->kind == OpKind::kMovement) {
-      l.right.push_back("not moving at all: a layout that its reader accepts, a view, or writing the result where it is wanted");
+      l.right.push_back(
+          "not moving at all: a layout that its reader accepts, a view, or writing the result where it is wanted");
     } else {
-      l.right.push_back(fmt::format("fusing it into the step that produces its operand: saves reading and writing {:.0f} kB", double(cost.bytes()) / 1e3));
+      l.right.push_back(
+          fmt::format("fusing it into the step that produces its operand: saves reading and writing {:.0f} kB",
+                      double(cost.bytes()) / 1e3));
     }
-    l.wrong.push_back(fmt::format("tuning tiles: {:.2f} FLOP/byte against a ridge of {:.1f}; arithmetic takes {:.1f} us of {:.1f} us, so at most nothing is won", ai, at, floor.compute_ns / 1e3, floor.time_ns / 1e3));
+    l.wrong.push_back(
+        fmt::format("tuning tiles: {:.2f} FLOP/byte against a ridge of {:.1f}; arithmetic takes {:.1f} us of {:.1f} "
+                    "us, so at most nothing is won",
+                    ai, at, floor.compute_ns / 1e3, floor.time_ns / 1e3));
   }
   return l;
 }
@@ -75,17 +96,24 @@ std::vector<Advice> advise(const std::vector<StepProfile>& profile, const Ceilin
     a.worth = a.share >= kWorth;
     rows.push_back(std::move(a));
   }
-  std::stable_sort(rows.begin(), rows.end(), [](const Advice& a, const Advice& b) { return a.predicted_gain_ms > b.predicted_gain_ms; });
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const Advice& a, const Advice& b) { return a.predicted_gain_ms > b.predicted_gain_ms; });
   if (rows.size() > kMostRows) rows.resize(kMostRows);
   return rows;
 }
 
 std::string advice_text(const std::vector<Advice>& advice, const Ceilings& ceilings) {
-  std::string out = fmt::format("where to work next, by time x (1 - share of roof); the ridge of this machine is {:.1f} FLOP/byte on one thread\n", ridge(ceilings, 1));
-  out += fmt::format("{:>3} {:>9} {:>6} {:>6} {:<8} {:>9}  {}\n", "", "time ms", "share", "roof", "bound", "to win ms", "problem");
+  std::string out = fmt::format(
+      "where to work next, by time x (1 - share of roof); the ridge of this machine is {:.1f} FLOP/byte on one "
+      "thread\n",
+      ridge(ceilings, 1));
+  out += fmt::format("{:>3} {:>9} {:>6} {:>6} {:<8} {:>9}  {}\n", "", "time ms", "share", "roof", "bound", "to win ms",
+                     "problem");
   int n = 1;
   for (const Advice& a : advice) {
-    out += fmt::format("{:>3} {:>9.3f} {:>5.1f}% {:>5.0f}% {:<8} {:>9.3f}  {}{}\n", n++, a.time_ms, a.share * 100, a.roof_share * 100, a.bound, a.predicted_gain_ms, a.problem.substr(0, 110), a.worth ? "" : "  (under 5 %: not worth hand work)");
+    out += fmt::format("{:>3} {:>9.3f} {:>5.1f}% {:>5.0f}% {:<8} {:>9.3f}  {}{}\n", n++, a.time_ms, a.share * 100,
+                       a.roof_share * 100, a.bound, a.predicted_gain_ms, a.problem.substr(0, 110),
+                       a.worth ? "" : "  (under 5 %: not worth hand work)");
     out += fmt::format("      helps: {}\n      does not: {}\n", a.lever, a.wrong_lever);
   }
   return out;

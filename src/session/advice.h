@@ -11,13 +11,13 @@ namespace ridgeline {
 struct Advice {
   std::vector<std::string> nodes;
   std::string op, problem;
-  double time_ms = 0, share = 0;        // of the total
-  double family_share = 0;              // of its family's time
+  double time_ms = 0, share = 0;  // of the total
+  double family_share = 0;        // of its family's time
   std::string bound;
   double roof_share = 0;
-  std::string lever, wrong_lever;       // with the arithmetic
+  std::string lever, wrong_lever;  // with the arithmetic
   double predicted_gain_ms = 0;
-  bool worth = false;                   // 5 % of the total and more
+  bool worth = false;  // 5 % of the total and more
 };
 
 /// At most ten, by time x (1 - share of roof).

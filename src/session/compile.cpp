@@ -51,8 +51,10 @@ PlanOptions plan_options_for(const PipelineOptions& pipeline, const PlanOptions&
 Compiled compile(Model& model, const CompileOptions& options, ConstantStore& store) {
   Compiled out;
   const auto begin = std::chrono::steady_clock::now();
-  if (options.consume) out.graph = std::move(model.graph);
-  else out.graph = model.graph;
+  if (options.consume)
+    out.graph = std::move(model.graph);
+  else
+    out.graph = model.graph;
   out.pass_times = run_passes(out.graph, options.pipeline, out.decisions);
   out.optimize_ms = ms_since(begin);
   const auto planning = std::chrono::steady_clock::now();
@@ -69,7 +71,8 @@ Runner::Runner(std::shared_ptr<const Plan> plan, const Feeds& feeds) : executor_
     const auto it = feeds.find(t.name);
     if (it == feeds.end()) fail(ErrorCode::kBadInput, "the input '{}' was not given", t.name);
     if (it->second.dtype() != t.dtype || it->second.shape() != t.shape) {
-      fail(ErrorCode::kBadInput, "the input '{}' must be {}{}, but is {}{}", t.name, name(t.dtype), text(t.shape), name(it->second.dtype()), text(it->second.shape()));
+      fail(ErrorCode::kBadInput, "the input '{}' must be {}{}, but is {}{}", t.name, name(t.dtype), text(t.shape),
+           name(it->second.dtype()), text(it->second.shape()));
     }
     inputs_.push_back(it->second);
     in_.push_back(it->second.data());

@@ -25,12 +25,14 @@ int64_t indexed_rows(const Graph& graph, ValueId v) {
   int64_t rows = 0;
   for (NodeId id : graph.users(v)) {
     const Node& node = graph.node(id);
-    if (node.is("Cast") || node.is("Identity") || node.is("Reshape")) rows = std::max(rows, indexed_rows(graph, node.output()));
+    if (node.is("Cast") || node.is("Identity") || node.is("Reshape"))
+      rows = std::max(rows, indexed_rows(graph, node.output()));
     if (!node.is("Gather") || node.input(1) != v || !graph.value(node.input(0)).info.shape) continue;
     const Shape& data = graph.value(node.input(0)).shape();
     int64_t axis = schema_integer(*node.op, node.attributes, "axis");
     if (axis < 0) axis += int64_t(data.size());
-    if (axis < int64_t(data.size()) && data[size_t(axis)].known()) rows = rows ? std::min(rows, data[size_t(axis)].value()) : data[size_t(axis)].value();
+    if (axis < int64_t(data.size()) && data[size_t(axis)].known())
+      rows = rows ? std::min(rows, data[size_t(axis)].value()) : data[size_t(axis)].value();
   }
   return rows;
 }
@@ -53,7 +55,8 @@ Tensor make_input(const Graph& graph, ValueId input, const Extents& shape, uint6
     const int64_t rows = indexed_rows(graph, input);
     const int64_t limit = t.dtype() == DType::kBool ? 2 : std::min<int64_t>(1000, rows > 0 ? rows : 1000);
     const int64_t top = std::min<int64_t>(limit, int64_t(info(t.dtype()).largest));
-    for (int64_t i = 0; i < count; ++i) store_i64(t.dtype(), t.data(), i, int64_t(random() % uint64_t(std::max<int64_t>(top, 1))));
+    for (int64_t i = 0; i < count; ++i)
+      store_i64(t.dtype(), t.data(), i, int64_t(random() % uint64_t(std::max<int64_t>(top, 1))));
   }
   return t;
 }

@@ -61,7 +61,8 @@ double error_against(const Runner& runner, const ReferenceResult& reference) {
   return worst;
 }
 
-// Is b slower than a beyond noise? The paired median says by how much, the share of rounds in which it is slower says how surely.
+// Is b slower than a beyond noise? The paired median says by how much, the share of rounds in which it is slower says
+// how surely.
 bool clearly_slower(const Samples& a, const Samples& b) {
   int slower = 0;
   const int rounds = std::min(a.count(), b.count());
@@ -81,7 +82,9 @@ double ratio(Runner& a, Runner& b, double seconds) {
 std::vector<std::string> passes_that_applied(const Compiled& compiled, Stage stage) {
   std::vector<std::string> names;
   for (const Decision& d : compiled.decisions.all) {
-    if (d.action == Action::kApplied && d.stage == int(stage) && std::find(names.begin(), names.end(), d.pass) == names.end()) names.push_back(d.pass);
+    if (d.action == Action::kApplied && d.stage == int(stage) &&
+        std::find(names.begin(), names.end(), d.pass) == names.end())
+      names.push_back(d.pass);
   }
   return names;
 }
@@ -114,7 +117,9 @@ void describe(StageResult& result, const Plan& plan) {
 void predict(std::vector<Decision>& decisions, const Ceilings& ceilings, int threads) {
   for (Decision& d : decisions) {
     if (d.action != Action::kApplied) continue;
-    d.predicted_gain_us = (ceilings.stream_ns(d.bytes_saved / 2, d.bytes_saved / 2, threads) + d.launches_saved * ceilings.launch_ns.at(threads, ceilings.cores)) / 1e3;
+    d.predicted_gain_us = (ceilings.stream_ns(d.bytes_saved / 2, d.bytes_saved / 2, threads) +
+                           d.launches_saved * ceilings.launch_ns.at(threads, ceilings.cores)) /
+                          1e3;
   }
 }
 
@@ -122,7 +127,11 @@ void predict(std::vector<Decision>& decisions, const Ceilings& ceilings, int thr
 void share_gain(std::vector<Decision>& decisions, const std::string& pass, double gain_us) {
   double predicted = 0;
   int count = 0;
-  for (const Decision& d : decisions) if (d.pass == pass && d.action == Action::kApplied) { predicted += d.predicted_gain_us; ++count; }
+  for (const Decision& d : decisions)
+    if (d.pass == pass && d.action == Action::kApplied) {
+      predicted += d.predicted_gain_us;
+      ++count;
+    }
   for (Decision& d : decisions) {
     if (d.pass != pass || d.action != Action::kApplied) continue;
     d.measured_gain_us = gain_us * (predicted > 0 ? d.predicted_gain_us / predicted : 1.0 / count);
@@ -143,12 +152,15 @@ std::vector<StepProfile> profile_plan(Runner& runner, const Plan& plan, double s
     }
   }
   std::vector<StepProfile> profile(plan.steps.size());
-  for (size_t s = 0; s < stamps.size(); ++s) profile[s] = {&plan.steps[s], times[s].median() / 1e3, waits[s].median() / 1e3};
+  for (size_t s = 0; s < stamps.size(); ++s)
+    profile[s] = {&plan.steps[s], times[s].median() / 1e3, waits[s].median() / 1e3};
   return profile;
 }
 
 Ladder build_ladder(Model& model, const LadderOptions& options) {
-  auto say = [&](const std::string& line) { if (options.progress) options.progress(line); };
+  auto say = [&](const std::string& line) {
+    if (options.progress) options.progress(line);
+  };
   Ladder ladder;
   const Ceilings& ceilings = *options.ceilings;
   say("computing the reference (naive, in double; kept in the cache folder)");
@@ -188,7 +200,8 @@ Ladder build_ladder(Model& model, const LadderOptions& options) {
     }
     for (const auto& [pass, slower] : undone) {
       mark_undone(ladder.decisions, pass, slower, 0);
-      result.note += fmt::format("{}{} undone ({:.1f} % slower)", result.note.empty() ? "" : "; ", pass, (slower - 1) * 100);
+      result.note +=
+          fmt::format("{}{} undone ({:.1f} % slower)", result.note.empty() ? "" : "; ", pass, (slower - 1) * 100);
     }
     ladder.stages.push_back(std::move(result));
     built.push_back(std::move(next));
@@ -206,9 +219,11 @@ Ladder build_ladder(Model& model, const LadderOptions& options) {
     StageResult& result = ladder.stages[s];
     const double against = s ? median_ratio(samples[s], samples[runs]) : 1;
     if (s && clearly_slower(samples[runs], samples[s])) {
-      for (const std::string& pass : passes_that_applied(built[s].compiled, result.stage)) mark_undone(ladder.decisions, pass, against, samples[runs].median() / 1e3);
+      for (const std::string& pass : passes_that_applied(built[s].compiled, result.stage))
+        mark_undone(ladder.decisions, pass, against, samples[runs].median() / 1e3);
       result.undone = true;
-      result.note += fmt::format("{}did not pay ({:+.1f} %): runs the plan of '{}'", result.note.empty() ? "" : "; ", (against - 1) * 100, name(ladder.stages[runs].stage));
+      result.note += fmt::format("{}did not pay ({:+.1f} %): runs the plan of '{}'", result.note.empty() ? "" : "; ",
+                                 (against - 1) * 100, name(ladder.stages[runs].stage));
     } else {
       result.gain = 1 - against;
       runs = s;

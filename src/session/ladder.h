@@ -12,14 +12,14 @@ namespace ridgeline {
 
 struct StageResult {
   Stage stage = Stage::kUnfused;
-  Samples samples;           // of the model, interleaved with the other stages
-  double items_per_s = 0;    // dim 0 of the first input, over the median
+  Samples samples;         // of the model, interleaved with the other stages
+  double items_per_s = 0;  // dim 0 of the first input, over the median
   int64_t peak_bytes = 0, bytes_moved = 0, flops = 0, executed_flops = 0;
   int kernels = 0;
-  double max_error = 0;      // largest |y - reference| over largest |reference|, over all outputs
-  double gain = 0;           // over the stage before, by paired samples: 0.1 is 10 % less time
-  bool undone = false;       // did not pay: the stage runs the plan of the one before
-  std::string note;          // what was undone, in words
+  double max_error = 0;  // largest |y - reference| over largest |reference|, over all outputs
+  double gain = 0;       // over the stage before, by paired samples: 0.1 is 10 % less time
+  bool undone = false;   // did not pay: the stage runs the plan of the one before
+  std::string note;      // what was undone, in words
 };
 
 struct StepProfile {
@@ -30,9 +30,9 @@ struct StepProfile {
 struct Ladder {
   std::vector<StageResult> stages;
   double tolerance = 0;
-  double floor_ms = 0;       // of the last stage's steps: the same for all stages
+  double floor_ms = 0;  // of the last stage's steps: the same for all stages
   int64_t reference_items = 0;
-  Compiled final;            // what the last stage runs
+  Compiled final;  // what the last stage runs
   std::vector<Decision> decisions;
   std::vector<StepProfile> profile;  // of the final plan
 };
@@ -40,7 +40,7 @@ struct Ladder {
 struct LadderOptions {
   int threads = 0;
   std::vector<std::string> disabled;
-  double seconds = 3;        // of interleaved measurement, at least; slow models get at least seven rounds
+  double seconds = 3;  // of interleaved measurement, at least; slow models get at least seven rounds
   const Ceilings* ceilings = nullptr;
   std::function<void(const std::string&)> progress;
 };

@@ -21,7 +21,8 @@ std::map<std::string, double> families(const Ladder& ladder) {
   std::map<std::string, double> share;
   double total = 0;
   for (const StepProfile& p : ladder.profile) total += p.time_us;
-  for (const StepProfile& p : ladder.profile) share[std::string(p.step->call.problem.op->family)] += total > 0 ? p.time_us / total : 0;
+  for (const StepProfile& p : ladder.profile)
+    share[std::string(p.step->call.problem.op->family)] += total > 0 ? p.time_us / total : 0;
   return share;
 }
 
@@ -50,30 +51,68 @@ Json ladder_json(const Model& model, const Ladder& ladder, const Ceilings& ceili
   const ModelFacts f = facts(model, ladder);
   Json operators = Json::object();
   for (const auto& [op, count] : f.operators) operators[op] = count;
-  document["model"] = {{"file", model.path}, {"operators", operators}, {"parameters", f.parameters}, {"flops", f.flops}, {"bytes", f.bytes},
-                       {"intensity", f.bytes ? double(f.flops) / double(f.bytes) : 0}, {"reference_items", ladder.reference_items}};
+  document["model"] = {{"file", model.path},
+                       {"operators", operators},
+                       {"parameters", f.parameters},
+                       {"flops", f.flops},
+                       {"bytes", f.bytes},
+                       {"intensity", f.bytes ? double(f.flops) / double(f.bytes) : 0},
+                       {"reference_items", ladder.reference_items}};
   Json stages = Json::array();
   for (const StageResult& s : ladder.stages) {
     const double median_ms = s.samples.median() / 1e6;
     stages.push_back({{"name", std::string(name(s.stage))},
-                      {"latency_ms", {{"median", median_ms}, {"p10", s.samples.p10() / 1e6}, {"p90", s.samples.p90() / 1e6}, {"p99", s.samples.p99() / 1e6}, {"samples", s.samples.count()}}},
-                      {"items_per_s", s.items_per_s}, {"peak_bytes", s.peak_bytes}, {"kernels", s.kernels}, {"bytes_moved", s.bytes_moved}, {"flops", s.flops},
-                      {"executed_flops", s.executed_flops}, {"max_error", s.max_error}, {"tolerance", ladder.tolerance}, {"gain", s.gain},
-                      {"floor_ms", ladder.floor_ms}, {"roof_share", median_ms > 0 ? ladder.floor_ms / median_ms : 0}, {"undone", s.undone}, {"note", s.note}});
+                      {"latency_ms",
+                       {{"median", median_ms},
+                        {"p10", s.samples.p10() / 1e6},
+                        {"p90", s.samples.p90() / 1e6},
+                        {"p99", s.samples.p99() / 1e6},
+                        {"samples", s.samples.count()}}},
+                      {"items_per_s", s.items_per_s},
+                      {"peak_bytes", s.peak_bytes},
+                      {"kernels", s.kernels},
+                      {"bytes_moved", s.bytes_moved},
+                      {"flops", s.flops},
+                      {"executed_flops", s.executed_flops},
+                      {"max_error", s.max_error},
+                      {"tolerance", ladder.tolerance},
+                      {"gain", s.gain},
+                      {"floor_ms", ladder.floor_ms},
+                      {"roof_share", median_ms > 0 ? ladder.floor_ms / median_ms : 0},
+                      {"undone", s.undone},
+                      {"note", s.note}});
   }
   document["stages"] = stages;
   document["families"] = families(ladder);
   Json advice = Json::array();
   for (const Advice& a : advise(ladder.profile, ceilings)) {
-    advice.push_back({{"nodes", a.nodes}, {"op", a.op}, {"problem", a.problem}, {"time_ms", a.time_ms}, {"share", a.share}, {"family_share", a.family_share}, {"bound", a.bound}, {"roof_share", a.roof_share},
-                      {"lever", a.lever}, {"predicted_gain_ms", a.predicted_gain_ms}, {"wrong_lever", a.wrong_lever}, {"worth", a.worth}});
+    advice.push_back({{"nodes", a.nodes},
+                      {"op", a.op},
+                      {"problem", a.problem},
+                      {"time_ms", a.time_ms},
+                      {"share", a.share},
+                      {"family_share", a.family_share},
+                      {"bound", a.bound},
+                      {"roof_share", a.roof_share},
+                      {"lever", a.lever},
+                      {"predicted_gain_ms", a.predicted_gain_ms},
+                      {"wrong_lever", a.wrong_lever},
+                      {"worth", a.worth}});
   }
   document["advice"] = advice;
   Json decisions = Json::array();
   for (const Decision& d : ladder.decisions) {
-    decisions.push_back({{"pass", d.pass}, {"nodes", d.nodes}, {"action", std::string(name(d.action))}, {"reason_code", d.reason_code}, {"reason", d.reason}, {"bytes_saved", d.bytes_saved},
-                         {"launches_saved", d.launches_saved}, {"intensity_before", d.intensity_before}, {"intensity_after", d.intensity_after},
-                         {"predicted_gain_us", d.predicted_gain_us}, {"measured_gain_us", d.measured_gain_us}});
+    decisions.push_back({{"pass", d.pass},
+                         {"nodes", d.nodes},
+                         {"action", std::string(name(d.action))},
+                         {"reason_code", d.reason_code},
+                         {"reason", d.reason},
+                         {"bytes_saved", d.bytes_saved},
+                         {"launches_saved", d.launches_saved},
+                         {"intensity_before", d.intensity_before},
+                         {"intensity_after", d.intensity_after},
+                         {"predicted_gain_us", d.predicted_gain_us},
+                         {"measured_gain_us", d.measured_gain_us}});
   }
   document["decisions"] = decisions;
   return document;
@@ -82,17 +121,26 @@ Json ladder_json(const Model& model, const Ladder& ladder, const Ceilings& ceili
 std::string ladder_text(const Model& model, const Ladder& ladder, const Ceilings& ceilings) {
   const ModelFacts f = facts(model, ladder);
   std::string out = machine_text(this_cpu(), ceilings) + "\n";
-  out += fmt::format("model {}: {} nodes, {:.2f} M parameters, {:.2f} GFLOP, {} moved unfused, {:.1f} FLOP/byte\n\n", model.path, model.graph.live_nodes(), double(f.parameters) / 1e6,
-                     double(f.flops) / 1e9, bytes_text(double(f.bytes)), f.bytes ? double(f.flops) / double(f.bytes) : 0);
-  out += fmt::format("{:<12} {:>10} {:>9} {:>9} {:>10} {:>10} {:>8} {:>10} {:>10} {:>7} {:>10} {:>7}\n", "stage", "median ms", "p10", "p90", "items/s", "peak", "kernels", "moved", "error", "gain", "floor ms", "roof");
+  out += fmt::format("model {}: {} nodes, {:.2f} M parameters, {:.2f} GFLOP, {} moved unfused, {:.1f} FLOP/byte\n\n",
+                     model.path, model.graph.live_nodes(), double(f.parameters) / 1e6, double(f.flops) / 1e9,
+                     bytes_text(double(f.bytes)), f.bytes ? double(f.flops) / double(f.bytes) : 0);
+  out += fmt::format("{:<12} {:>10} {:>9} {:>9} {:>10} {:>10} {:>8} {:>10} {:>10} {:>7} {:>10} {:>7}\n", "stage",
+                     "median ms", "p10", "p90", "items/s", "peak", "kernels", "moved", "error", "gain", "floor ms",
+                     "roof");
   for (const StageResult& s : ladder.stages) {
     const double median_ms = s.samples.median() / 1e6;
-    out += fmt::format("{:<12} {:>10.3f} {:>9.3f} {:>9.3f} {:>10.1f} {:>10} {:>8} {:>10} {:>10.1e} {:>6.1f}% {:>10.3f} {:>6.1f}%\n", name(s.stage), median_ms, s.samples.p10() / 1e6, s.samples.p90() / 1e6,
-                       s.items_per_s, bytes_text(double(s.peak_bytes)), s.kernels, bytes_text(double(s.bytes_moved)), s.max_error, s.gain * 100, ladder.floor_ms, median_ms > 0 ? 100 * ladder.floor_ms / median_ms : 0);
+    out += fmt::format(
+        "{:<12} {:>10.3f} {:>9.3f} {:>9.3f} {:>10.1f} {:>10} {:>8} {:>10} {:>10.1e} {:>6.1f}% {:>10.3f} {:>6.1f}%\n",
+        name(s.stage), median_ms, s.samples.p10() / 1e6, s.samples.p90() / 1e6, s.items_per_s,
+        bytes_text(double(s.peak_bytes)), s.kernels, bytes_text(double(s.bytes_moved)), s.max_error, s.gain * 100,
+        ladder.floor_ms, median_ms > 0 ? 100 * ladder.floor_ms / median_ms : 0);
     if (!s.note.empty()) out += "             " + s.note + "\n";
   }
-  out += fmt::format("error: largest |y - reference| over largest |reference|{}; the tolerance derived from the graph is {:.1e}. gain: less time than the stage before, paired samples ({} rounds).\n\n",
-                     ladder.reference_items ? fmt::format(", first {} items", ladder.reference_items) : "", ladder.tolerance, ladder.stages.front().samples.count());
+  out += fmt::format(
+      "error: largest |y - reference| over largest |reference|{}; the tolerance derived from the graph is {:.1e}. "
+      "gain: less time than the stage before, paired samples ({} rounds).\n\n",
+      ladder.reference_items ? fmt::format(", first {} items", ladder.reference_items) : "", ladder.tolerance,
+      ladder.stages.front().samples.count());
   out += "share of the time by family: ";
   for (const auto& [family, share] : families(ladder)) out += fmt::format(" {} {:.1f} %", family, share * 100);
   out += "\n\n" + advice_text(advise(ladder.profile, ceilings), ceilings);
@@ -102,7 +150,8 @@ std::string ladder_text(const Model& model, const Ladder& ladder, const Ceilings
     ++counts[d.pass][size_t(d.action)];
     if (d.action != Action::kApplied) ++codes[d.pass][d.reason_code];
   }
-  out += fmt::format("\n{:<26} {:>8} {:>8} {:>7}  {}\n", "decisions", "applied", "refused", "undone", "why not (see `ridgeline explain`)");
+  out += fmt::format("\n{:<26} {:>8} {:>8} {:>7}  {}\n", "decisions", "applied", "refused", "undone",
+                     "why not (see `ridgeline explain`)");
   for (const auto& [pass, n] : counts) {
     std::string why;
     for (const auto& [code, count] : codes[pass]) why += fmt::format("{}{} x{}", why.empty() ? "" : ", ", code, count);

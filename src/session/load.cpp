@@ -14,24 +14,29 @@ namespace {
 void bind_given(Graph& graph, ValueId v, const Tensor& tensor, Bindings& bindings) {
   Value& value = graph.value(v);
   if (value.dtype() != tensor.dtype()) {
-    fail(ErrorCode::kBadInput, "input '{}' is {}, but {} was given", value.name, name(value.dtype()), name(tensor.dtype()));
+    fail(ErrorCode::kBadInput, "input '{}' is {}, but {} was given", value.name, name(value.dtype()),
+         name(tensor.dtype()));
   }
   if (!value.info.shape) {
     value.info.shape = to_shape(tensor.shape());
     return;
   }
   const Shape& shape = value.shape();
-  if (shape.size() != tensor.shape().size()) fail(ErrorCode::kBadInput, "input '{}' has the shape {}, but {} was given", value.name, text(shape), text(tensor.shape()));
+  if (shape.size() != tensor.shape().size())
+    fail(ErrorCode::kBadInput, "input '{}' has the shape {}, but {} was given", value.name, text(shape),
+         text(tensor.shape()));
   for (size_t a = 0; a < shape.size(); ++a) {
     std::vector<std::string> open;
     shape[a].collect_symbols(open);
     if (open.size() == 1 && shape[a] == Dim::symbol(open[0])) {
       const auto [it, fresh] = bindings.emplace(open[0], tensor.shape()[a]);
       if (!fresh && it->second != tensor.shape()[a]) {
-        fail(ErrorCode::kBadInput, "input '{}' gives the dimension '{}' the extent {}, but it is {} already", value.name, open[0], tensor.shape()[a], it->second);
+        fail(ErrorCode::kBadInput, "input '{}' gives the dimension '{}' the extent {}, but it is {} already",
+             value.name, open[0], tensor.shape()[a], it->second);
       }
     } else if (shape[a].known() && shape[a].value() != tensor.shape()[a]) {
-      fail(ErrorCode::kBadInput, "input '{}' has the shape {}, but {} was given", value.name, text(shape), text(tensor.shape()));
+      fail(ErrorCode::kBadInput, "input '{}' has the shape {}, but {} was given", value.name, text(shape),
+           text(tensor.shape()));
     }
   }
 }
@@ -89,7 +94,8 @@ Model bind_model(Graph graph, const LoadOptions& options) {
   const std::vector<std::string> symbols = model.graph.symbols();
   for (const auto& [name, extent] : options.dims) {
     if (std::find(symbols.begin(), symbols.end(), name) == symbols.end()) {
-      fail(ErrorCode::kUsage, "the model has no open dimension '{}'; it has: {}", name, symbols.empty() ? "none" : fmt::format("{}", fmt::join(symbols, ", ")));
+      fail(ErrorCode::kUsage, "the model has no open dimension '{}'; it has: {}", name,
+           symbols.empty() ? "none" : fmt::format("{}", fmt::join(symbols, ", ")));
     }
     if (extent < 0) fail(ErrorCode::kUsage, "the dimension '{}' cannot be {}", name, extent);
   }
@@ -112,7 +118,9 @@ Model bind_model(Graph graph, const LoadOptions& options) {
     for (ValueId v : model.graph.inputs) {
       const Value& value = model.graph.value(v);
       if (model.feeds.count(value.name)) continue;
-      if (!value.info.shape) fail(ErrorCode::kBadInput, "the rank of the input '{}' is not known: give it with --input {}=FILE.npy", value.name, value.name);
+      if (!value.info.shape)
+        fail(ErrorCode::kBadInput, "the rank of the input '{}' is not known: give it with --input {}=FILE.npy",
+             value.name, value.name);
       model.feeds[value.name] = make_input(model.graph, v, evaluate(value.shape(), model.bindings), options.seed);
     }
   }

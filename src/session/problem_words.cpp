@@ -14,7 +14,8 @@ using Keys = std::map<std::string, std::string>;
 
 std::string lower_without_underscores(std::string_view name) {
   std::string out;
-  for (char c : name) if (c != '_') out += char(std::tolower(static_cast<unsigned char>(c)));
+  for (char c : name)
+    if (c != '_') out += char(std::tolower(static_cast<unsigned char>(c)));
   return out;
 }
 
@@ -50,7 +51,8 @@ class Words {
   }
   void done() const {
     if (keys_.empty()) return;
-    fail(ErrorCode::kUsage, "{}: there is no key '{}'; its keys are: {}", op_, keys_.begin()->first, fmt::join(known_, " "));
+    fail(ErrorCode::kUsage, "{}: there is no key '{}'; its keys are: {}", op_, keys_.begin()->first,
+         fmt::join(known_, " "));
   }
   const Keys& rest() const { return keys_; }
 
@@ -82,7 +84,9 @@ std::string epilogue_text(const std::string& names, const std::string& row, cons
     } else if (name == "hardswish") {
       expression = fmt::format("{0} * clamp({0} / 6 + 0.5, 0, 1)", expression);
     } else {
-      fail(ErrorCode::kUsage, "epilogue={}: there are none, bias, add, mul, relu, gelu, silu, hardswish, sigmoid, tanh, joined by +", name);
+      fail(ErrorCode::kUsage,
+           "epilogue={}: there are none, bias, add, mul, relu, gelu, silu, hardswish, sigmoid, tanh, joined by +",
+           name);
     }
   }
   return operands + " epilogue='" + expression + "'";
@@ -109,41 +113,60 @@ const OpSchema& need_op(std::string_view name) {
 Parsed matmul(Words& w, const std::string& dtype) {
   const int64_t m = w.need("m"), n = w.need("n"), k = w.need("k"), batch = w.number("batch", 1);
   const bool ta = w.number("trans_a", 0), tb = w.number("trans_b", 0), packed = w.number("packed", 1);
-  const std::string alpha = w.take("alpha", "1"), beta = w.take("beta", "0"), epilogue = w.take("epilogue", "none"), weights = w.take("weights", dtype);
+  const std::string alpha = w.take("alpha", "1"), beta = w.take("beta", "0"), epilogue = w.take("epilogue", "none"),
+                    weights = w.take("weights", dtype);
   const std::string act = w.take("act", dtype);
-  if (weights != dtype || act != dtype) fail(ErrorCode::kUsage, "unsupported: matmul with weights={} act={}: low-bit weights come with a later release", weights, act);
+  if (weights != dtype || act != dtype)
+    fail(ErrorCode::kUsage, "unsupported: matmul with weights={} act={}: low-bit weights come with a later release",
+         weights, act);
   const std::string lead = batch > 1 ? fmt::format("{},", batch) : "";
   const std::string a = fmt::format("{}[{}{},{}]", dtype, lead, ta ? k : m, ta ? m : k);
-  const std::string b = fmt::format("{}[{}{},{}]{}", dtype, packed ? "" : lead, tb ? n : k, tb ? k : n, packed ? "!" : "");
-  const std::string tail = epilogue_text(epilogue, fmt::format("{}[{}]", dtype, n), fmt::format("{}[{}{},{}]", dtype, lead, m, n));
+  const std::string b =
+      fmt::format("{}[{}{},{}]{}", dtype, packed ? "" : lead, tb ? n : k, tb ? k : n, packed ? "!" : "");
+  const std::string tail =
+      epilogue_text(epilogue, fmt::format("{}[{}]", dtype, n), fmt::format("{}[{}{},{}]", dtype, lead, m, n));
   if (beta != "0") {
-    return {&need_op("Gemm"), fmt::format("a={} b={} c={}[{},{}] alpha={} beta={} transA={} transB={}{}", a, b, dtype, m, n, alpha, beta, int(ta), int(tb), tail)};
+    return {&need_op("Gemm"), fmt::format("a={} b={} c={}[{},{}] alpha={} beta={} transA={} transB={}{}", a, b, dtype,
+                                          m, n, alpha, beta, int(ta), int(tb), tail)};
   }
-  if (ta || tb || alpha != "1") return {&need_op("FusedMatMul"), fmt::format("a={} b={} alpha={} transA={} transB={}{}", a, b, alpha, int(ta), int(tb), tail)};
+  if (ta || tb || alpha != "1")
+    return {&need_op("FusedMatMul"),
+            fmt::format("a={} b={} alpha={} transA={} transB={}{}", a, b, alpha, int(ta), int(tb), tail)};
   return {&need_op("MatMul"), fmt::format("a={} b={}{}", a, b, tail)};
 }
 
 Parsed conv(Words& w, const std::string& dtype) {
-  const int64_t n = w.number("n", 1), c = w.need("c"), h = w.need("h"), width = w.number("w", h), oc = w.need("oc"), kh = w.number("kh", 1), kw = w.number("kw", kh);
-  const int64_t stride = w.number("stride", 1), pad = w.number("pad", 0), dilation = w.number("dilation", 1), group = w.number("group", 1);
+  const int64_t n = w.number("n", 1), c = w.need("c"), h = w.need("h"), width = w.number("w", h), oc = w.need("oc"),
+                kh = w.number("kh", 1), kw = w.number("kw", kh);
+  const int64_t stride = w.number("stride", 1), pad = w.number("pad", 0), dilation = w.number("dilation", 1),
+                group = w.number("group", 1);
   const std::string epilogue = w.take("epilogue", "bias");
   if (group == 0 || c % group) fail(ErrorCode::kUsage, "conv: c={} is no multiple of group={}", c, group);
   // The bias is the operator's own input; the rest is the epilogue.
   std::string rest = epilogue;
   const bool bias = rest.starts_with("bias");
   if (bias) rest = rest.size() > 5 ? rest.substr(5) : "none";
-  const int64_t oh = stride ? (h + 2 * pad - dilation * (kh - 1) - 1) / stride + 1 : 0, ow = stride ? (width + 2 * pad - dilation * (kw - 1) - 1) / stride + 1 : 0;
-  return {&need_op("Conv"), fmt::format("x={}[{},{},{},{}] w={}[{},{},{},{}]!{} strides={},{} pads={},{},{},{} dilations={},{} group={}{}", dtype, n, c, h, width, dtype, oc, c / group, kh, kw,
-                                        bias ? fmt::format(" b={}[{}]!", dtype, oc) : "", stride, stride, pad, pad, pad, pad, dilation, dilation, group,
-                                        epilogue_text(rest, fmt::format("{}[{},1,1]", dtype, oc), fmt::format("{}[{},{},{},{}]", dtype, n, oc, oh, ow)))};
+  const int64_t oh = stride ? (h + 2 * pad - dilation * (kh - 1) - 1) / stride + 1 : 0,
+                ow = stride ? (width + 2 * pad - dilation * (kw - 1) - 1) / stride + 1 : 0;
+  return {
+      &need_op("Conv"),
+      fmt::format("x={}[{},{},{},{}] w={}[{},{},{},{}]!{} strides={},{} pads={},{},{},{} dilations={},{} group={}{}",
+                  dtype, n, c, h, width, dtype, oc, c / group, kh, kw, bias ? fmt::format(" b={}[{}]!", dtype, oc) : "",
+                  stride, stride, pad, pad, pad, pad, dilation, dilation, group,
+                  epilogue_text(rest, fmt::format("{}[{},1,1]", dtype, oc),
+                                fmt::format("{}[{},{},{},{}]", dtype, n, oc, oh, ow)))};
 }
 
 Parsed attention(Words& w, const std::string& dtype) {
-  const int64_t batch = w.number("batch", 1), heads = w.need("heads"), kv_heads = w.number("kv_heads", heads), q = w.need("q_len"), kv = w.number("kv_len", q), d = w.need("head_dim");
+  const int64_t batch = w.number("batch", 1), heads = w.need("heads"), kv_heads = w.number("kv_heads", heads),
+                q = w.need("q_len"), kv = w.number("kv_len", q), d = w.need("head_dim");
   const int64_t causal = w.number("causal", 0);
-  if (kv_heads != heads) fail(ErrorCode::kUsage, "unsupported: attention with kv_heads={} of heads={} comes with a later release", kv_heads, heads);
-  return {&need_op("ScaledDotProductAttention"), fmt::format("q={0}[{1},{2},{3},{4}] k={0}[{1},{2},{5},{4}] v={0}[{1},{2},{5},{4}] scale={6:.9g} causal={7}", dtype, batch, heads, q, d, kv,
-                                                             d > 0 ? 1 / __builtin_sqrt(double(d)) : 1.0, causal)};
+  if (kv_heads != heads)
+    fail(ErrorCode::kUsage, "unsupported: attention with kv_heads={} of heads={} comes with a later release", kv_heads,
+         heads);
+  return {&need_op("ScaledDotProductAttention"),
+          fmt::format("q={0}[{1},{2},{3},{4}] k={0}[{1},{2},{5},{4}] v={0}[{1},{2},{5},{4}] scale={6:.9g} causal={7}",
+                      dtype, batch, heads, q, d, kv, d > 0 ? 1 / __builtin_sqrt(double(d)) : 1.0, causal)};
 }
 
 Parsed rows_cols(Words& w, const std::string& dtype, const char* name, bool scale, bool bias) {
@@ -161,22 +184,30 @@ Parsed rows_cols(Words& w, const std::string& dtype, const char* name, bool scal
 Parsed generic(const std::string& name, Words& w, const std::string& dtype) {
   const OpSchema* op = nullptr;
   for (const OpSchema* candidate : catalogue()) {
-    if (lower_without_underscores(candidate->name) == lower_without_underscores(name)) { op = candidate; break; }
+    if (lower_without_underscores(candidate->name) == lower_without_underscores(name)) {
+      op = candidate;
+      break;
+    }
   }
   if (!op) op = name == "Elementwise" ? &elementwise_op() : &need_op(name);
   std::string text;
   if (w.has("shape")) {
     const std::string shape = x_list(w.take("shape", ""));
-    const int required = int(std::count_if(op->inputs.begin(), op->inputs.end(), [](const InputSpec& i) { return !i.optional; }));
+    const int required =
+        int(std::count_if(op->inputs.begin(), op->inputs.end(), [](const InputSpec& i) { return !i.optional; }));
     const bool one_tensor = op->kind != OpKind::kElementwise;
     for (int i = 0; i < (one_tensor ? 1 : std::max(required, 1)); ++i) {
       const bool is_bool = op->inputs[i].types == kBools;
-      const std::string key = op->inputs[i].variadic ? fmt::format("{}0", op->inputs[i].name) : std::string(op->inputs[i].name);
+      const std::string key =
+          op->inputs[i].variadic ? fmt::format("{}0", op->inputs[i].name) : std::string(op->inputs[i].name);
       text += fmt::format(" {}={}[{}]", key, is_bool ? "bool" : dtype, shape);
     }
   }
-  if (w.has("axes") && op->inputs.size() > 1 && op->inputs[1].name == "axes") text += " axes=i64{" + x_list(w.take("axes", "")) + "}";
-  for (const auto& [key, value] : w.rest()) text += value.find(' ') == std::string::npos ? fmt::format(" {}={}", key, key == "perm" ? x_list(value) : value) : fmt::format(" {}='{}'", key, value);
+  if (w.has("axes") && op->inputs.size() > 1 && op->inputs[1].name == "axes")
+    text += " axes=i64{" + x_list(w.take("axes", "")) + "}";
+  for (const auto& [key, value] : w.rest())
+    text += value.find(' ') == std::string::npos ? fmt::format(" {}={}", key, key == "perm" ? x_list(value) : value)
+                                                 : fmt::format(" {}='{}'", key, value);
   return {op, text};
 }
 
@@ -194,12 +225,18 @@ BenchProblem parse_bench_problem(const std::string& op, const std::vector<std::s
   if (!w.take("tile", "").empty()) fail(ErrorCode::kUsage, "unsupported: tile= comes with a later release");
   Parsed parsed{};
   bool closed = true;
-  if (op == "matmul") parsed = matmul(w, dtype);
-  else if (op == "conv" && !w.has("x")) parsed = conv(w, dtype);
-  else if (op == "attention") parsed = attention(w, dtype);
-  else if (op == "softmax" && w.has("rows")) parsed = rows_cols(w, dtype, "Softmax", false, false);
-  else if (op == "layer_norm") parsed = rows_cols(w, dtype, "LayerNormalization", true, true);
-  else if (op == "rms_norm") parsed = rows_cols(w, dtype, "RMSNormalization", true, false);
+  if (op == "matmul")
+    parsed = matmul(w, dtype);
+  else if (op == "conv" && !w.has("x"))
+    parsed = conv(w, dtype);
+  else if (op == "attention")
+    parsed = attention(w, dtype);
+  else if (op == "softmax" && w.has("rows"))
+    parsed = rows_cols(w, dtype, "Softmax", false, false);
+  else if (op == "layer_norm")
+    parsed = rows_cols(w, dtype, "LayerNormalization", true, true);
+  else if (op == "rms_norm")
+    parsed = rows_cols(w, dtype, "RMSNormalization", true, false);
   else {
     parsed = generic(op, w, dtype);
     closed = false;
@@ -217,8 +254,10 @@ BenchProblem parse_bench_problem(const std::string& op, const std::vector<std::s
 
 std::string problem_words(const Problem& p) {
   const auto plain = [](const Operand& o) { return o.layout.is_row_major() && o.dtype == DType::kF32; };
-  if (p.op->name == "MatMul" && !p.has_epilogue() && p.op_inputs == 2 && p.input(0).layout.rank() == 2 && p.input(1).layout.rank() == 2 && plain(p.input(0)) && plain(p.input(1)) && plain(p.output())) {
-    return fmt::format("matmul m={} n={} k={}{}", p.input(0).shape()[0], p.input(1).shape()[1], p.input(0).shape()[1], p.input(1).is_constant ? "" : " packed=0");
+  if (p.op->name == "MatMul" && !p.has_epilogue() && p.op_inputs == 2 && p.input(0).layout.rank() == 2 &&
+      p.input(1).layout.rank() == 2 && plain(p.input(0)) && plain(p.input(1)) && plain(p.output())) {
+    return fmt::format("matmul m={} n={} k={}{}", p.input(0).shape()[0], p.input(1).shape()[1], p.input(0).shape()[1],
+                       p.input(1).is_constant ? "" : " packed=0");
   }
   return p.text();
 }

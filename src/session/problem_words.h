@@ -1,5 +1,5 @@
-// Problems in the words of `bench` and `cost`: "matmul m=1 n=4096 k=4096 dtype=f16", "conv n=1 c=64 ...", "relu shape=4096x4096",
-// or any operator by its schema's name and the generic form of Problem::text.
+// Problems in the words of `bench` and `cost`: "matmul m=1 n=4096 k=4096 dtype=f16", "conv n=1 c=64 ...", "relu
+// shape=4096x4096", or any operator by its schema's name and the generic form of Problem::text.
 #pragma once
 
 #include <string>
@@ -11,9 +11,9 @@ namespace ridgeline {
 
 struct BenchProblem {
   Problem problem;
-  std::string words;    // as given
-  bool warm = false;    // buffers are not rotated
-  std::string forced;   // kernel=NAME
+  std::string words;   // as given
+  bool warm = false;   // buffers are not rotated
+  std::string forced;  // kernel=NAME
 };
 
 /// Throws Error{kUsage} that lists the keys.

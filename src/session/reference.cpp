@@ -80,7 +80,8 @@ std::optional<Model> fewer_items(const Model& model, int64_t items) {
 
 }  // namespace
 
-std::vector<Tensor> run_reference_graph(const Graph& graph, const Feeds& feeds, int threads, const std::function<void(ValueId, const Tensor&)>& observe) {
+std::vector<Tensor> run_reference_graph(const Graph& graph, const Feeds& feeds, int threads,
+                                        const std::function<void(ValueId, const Tensor&)>& observe) {
   std::vector<Tensor> values(size_t(graph.value_count()));
   std::vector<int> readers(size_t(graph.value_count()), 0);
   for (int v = 0; v < graph.value_count(); ++v) {
@@ -103,7 +104,8 @@ std::vector<Tensor> run_reference_graph(const Graph& graph, const Feeds& feeds, 
       values[size_t(node.outputs[o])] = outputs[o];
       if (observe) observe(node.outputs[o], outputs[o]);
     }
-    for (ValueId v : node.inputs) if (v != kNoValue && --readers[size_t(v)] == 0) values[size_t(v)] = {};
+    for (ValueId v : node.inputs)
+      if (v != kNoValue && --readers[size_t(v)] == 0) values[size_t(v)] = {};
   }
   std::vector<Tensor> out;
   for (ValueId v : graph.outputs) out.push_back(values[size_t(v)]);

@@ -15,17 +15,17 @@ namespace ridgeline {
 using Feeds = std::map<std::string, Tensor>;  // by input name
 
 struct LoadOptions {
-  Bindings dims;                // --dim NAME=N
-  Feeds inputs;                 // given ones; shapes bind symbols
+  Bindings dims;  // --dim NAME=N
+  Feeds inputs;   // given ones; shapes bind symbols
   uint64_t seed = 0;
-  bool make_inputs = true;      // fill in what is not given
-  int64_t batch = 0;            // > 0: dim 0 of every input becomes this (the reference on fewer items of a batch)
+  bool make_inputs = true;  // fill in what is not given
+  int64_t batch = 0;        // > 0: dim 0 of every input becomes this (the reference on fewer items of a batch)
 };
 
 /// A model as imported, with its symbols bound and every input at hand.
 struct Model {
   std::string path;
-  Graph graph;                            // symbolic dims stay; `bindings` has their extents
+  Graph graph;  // symbolic dims stay; `bindings` has their extents
   Bindings bindings;
   Feeds feeds;
   std::vector<std::string> value_inputs;  // inputs on whose content shapes depend: constants in `graph` now
@@ -40,8 +40,8 @@ Model bind_model(Graph graph, const LoadOptions& options);
 
 struct CompileOptions {
   PipelineOptions pipeline;
-  PlanOptions plan;       // bindings and ceilings are filled in
-  bool consume = false;   // release the model's weights while packing: for one plan that stays
+  PlanOptions plan;      // bindings and ceilings are filled in
+  bool consume = false;  // release the model's weights while packing: for one plan that stays
 };
 
 struct Compiled {
@@ -55,10 +55,12 @@ struct Compiled {
 /// Optimizes a copy of the model's graph (or, consuming, the graph itself) and lowers it.
 Compiled compile(Model& model, const CompileOptions& options, ConstantStore& store);
 
-/// "all", "none" or names separated by commas, with single passes switched off. Throws Error{kUsage} that lists the names.
+/// "all", "none" or names separated by commas, with single passes switched off. Throws Error{kUsage} that lists the
+/// names.
 PipelineOptions parse_pipeline(const std::string& passes, const std::vector<std::string>& disabled);
 
-/// The machine's ceilings if they were measured before; nullptr otherwise (plans then use neutral figures). Never measures.
+/// The machine's ceilings if they were measured before; nullptr otherwise (plans then use neutral figures). Never
+/// measures.
 const Ceilings* cached_ceilings();
 
 /// Plan options for a stage: views and in-place memory belong to the whole graph.
@@ -70,7 +72,9 @@ class Runner {
   Runner(std::shared_ptr<const Plan> plan, const Feeds& feeds);
   void run() { executor_.run(in_, out_); }
   void run_profiled(std::vector<Executor::StepTime>& times) { executor_.run_profiled(in_, out_, times); }
-  void run_observed(const std::function<void(int, int, const TensorView&)>& observe) { executor_.run_observed(in_, out_, observe); }
+  void run_observed(const std::function<void(int, int, const TensorView&)>& observe) {
+    executor_.run_observed(in_, out_, observe);
+  }
   const std::vector<Tensor>& outputs() const { return outputs_; }
   Executor& executor() { return executor_; }
 
@@ -81,20 +85,21 @@ class Runner {
   std::vector<void*> out_;
 };
 
-/// The reference: every node of the graph by its naive reference, in double. `observe` sees each value as it is computed.
+/// The reference: every node of the graph by its naive reference, in double. `observe` sees each value as it is
+/// computed.
 std::vector<Tensor> run_reference_graph(const Graph& graph, const Feeds& feeds, int threads,
                                         const std::function<void(ValueId, const Tensor&)>& observe = nullptr);
 
-/// The reference's outputs for this model and these inputs, from the cache folder if they were computed before. On at most two
-/// items of a batch where the model allows it: `items` says of how many (0: all).
+/// The reference's outputs for this model and these inputs, from the cache folder if they were computed before. On at
+/// most two items of a batch where the model allows it: `items` says of how many (0: all).
 struct ReferenceResult {
   std::vector<Tensor> outputs;
   int64_t items = 0;
 };
 ReferenceResult reference_outputs(const Model& model, int threads);
 
-/// Seeded inputs, by the rules of the command line's documentation: floats N(0,1); masks ones; token types zeros; other integers
-/// 0 to 999, clipped to the rows of the tensor that they index.
+/// Seeded inputs, by the rules of the command line's documentation: floats N(0,1); masks ones; token types zeros; other
+/// integers 0 to 999, clipped to the rows of the tensor that they index.
 Tensor make_input(const Graph& graph, ValueId input, const Extents& shape, uint64_t seed);
 
 }  // namespace ridgeline

@@ -9,8 +9,8 @@
 namespace ridgeline {
 namespace {
 
-constexpr double kReferenceLimitNs = 2e9;   // a naive run longer than this is not waited for
-constexpr double kReferenceNsPerFlop = 4;   // what the references take here, as an order of magnitude
+constexpr double kReferenceLimitNs = 2e9;  // a naive run longer than this is not waited for
+constexpr double kReferenceNsPerFlop = 4;  // what the references take here, as an order of magnitude
 
 // One set of operands at addresses of its own.
 struct OperandSet {
@@ -29,8 +29,10 @@ void fill(const Operand& operand, void* data, std::mt19937_64& random) {
     return;
   }
   for (int64_t i = 0; i < count; ++i) {
-    if (is_float(operand.dtype)) store_f64(operand.dtype, data, i, noise[size_t((i + i / 4096) % 4096)]);
-    else store_i64(operand.dtype, data, i, int64_t(random() % 2));
+    if (is_float(operand.dtype))
+      store_f64(operand.dtype, data, i, noise[size_t((i + i / 4096) % 4096)]);
+    else
+      store_i64(operand.dtype, data, i, int64_t(random() % 2));
   }
 }
 
@@ -47,7 +49,8 @@ Problem with_weights(Problem problem, uint64_t seed) {
 
 class PreparedKernel {
  public:
-  PreparedKernel(const Problem& problem, const Candidate& candidate, int sets, uint64_t seed) : call_(bind_kernel(problem, candidate)), pool_(problem.threads) {
+  PreparedKernel(const Problem& problem, const Candidate& candidate, int sets, uint64_t seed)
+      : call_(bind_kernel(problem, candidate)), pool_(problem.threads) {
     std::mt19937_64 random(seed);
     for (int s = 0; s < sets; ++s) {
       OperandSet set;
@@ -57,14 +60,19 @@ class PreparedKernel {
           set.inputs.push_back(nullptr);
           continue;
         }
-        const Packing packing = operand.is_constant && call_.kernel->packing ? call_.kernel->packing(problem, call_.tile, int(i)) : Packing{};
+        const Packing packing = operand.is_constant && call_.kernel->packing
+                                    ? call_.kernel->packing(problem, call_.tile, int(i))
+                                    : Packing{};
         const bool packed = !packing.key.empty();
         const int64_t bytes = packed ? packing.bytes : bytes_of(operand.dtype, operand.layout.span());
         set.memory.push_back(allocate(bytes));
         void* const data = set.memory.back().get();
-        if (packed) call_.kernel->pack(problem, call_.tile, int(i), operand.constant, data);
-        else if (operand.is_constant) std::copy_n(static_cast<const char*>(operand.constant.data()), bytes, static_cast<char*>(data));
-        else fill(operand, data, random);
+        if (packed)
+          call_.kernel->pack(problem, call_.tile, int(i), operand.constant, data);
+        else if (operand.is_constant)
+          std::copy_n(static_cast<const char*>(operand.constant.data()), bytes, static_cast<char*>(data));
+        else
+          fill(operand, data, random);
         set.inputs.push_back(data);
       }
       for (const Operand& operand : problem.outputs) {
@@ -95,11 +103,16 @@ bool is_reference(const Kernel& kernel) { return kernel.name.find("reference") !
 // The layouts a kernel may be timed in: each in its own, as a plan would give it.
 std::vector<std::pair<std::string, Problem>> layouts_of(const Problem& problem) {
   std::vector<std::pair<std::string, Problem>> out = {{"", problem}};
-  const bool plain = std::all_of(problem.inputs.begin(), problem.inputs.end(), [](const Operand& o) { return o.layout.is_row_major(); });
-  if (!plain || problem.op->is_elementwise() || problem.output().layout.rank() != 4 || problem.op->family == "attention" || problem.op->family == "matmul") return out;
+  const bool plain = std::all_of(problem.inputs.begin(), problem.inputs.end(),
+                                 [](const Operand& o) { return o.layout.is_row_major(); });
+  if (!plain || problem.op->is_elementwise() || problem.output().layout.rank() != 4 ||
+      problem.op->family == "attention" || problem.op->family == "matmul")
+    return out;
   Problem last = problem;
-  for (Operand& o : last.inputs) if (!o.is_constant && o.layout.rank() == 4) o.layout = Layout::channels_last(o.shape());
-  for (Operand& o : last.outputs) if (o.layout.rank() == 4) o.layout = Layout::channels_last(o.shape());
+  for (Operand& o : last.inputs)
+    if (!o.is_constant && o.layout.rank() == 4) o.layout = Layout::channels_last(o.shape());
+  for (Operand& o : last.outputs)
+    if (o.layout.rank() == 4) o.layout = Layout::channels_last(o.shape());
   out.insert(out.begin(), {"channels last", last});
   return out;
 }
@@ -113,7 +126,8 @@ PeakProbe probe_for(const Problem& problem, const Floor& floor, bool warm, int t
 }
 
 // The floor with the one ceiling replaced by what was measured beside the run.
-Floor floor_beside(const Problem& problem, const Cost& cost, Ceilings ceilings, double ceiling, bool compute, bool warm, int threads) {
+Floor floor_beside(const Problem& problem, const Cost& cost, Ceilings ceilings, double ceiling, bool compute, bool warm,
+                   int threads) {
   if (compute) {
     ceilings.f32 = {ceiling, ceiling};
   } else {
@@ -146,7 +160,8 @@ BenchResult bench(const Problem& given, const Ceilings& ceilings, const BenchOpt
   const int threads = problem.threads;
   const int64_t set_bytes = problem.read_bytes() + problem.write_bytes();
   const int sets = options.warm ? 1 : std::max(1, rotation_count(set_bytes, ceilings.caches.l3));
-  result.floor = floor_beside(problem, result.cost, ceilings, ceilings.f32.at(threads, ceilings.cores), true, options.warm, threads);
+  result.floor = floor_beside(problem, result.cost, ceilings, ceilings.f32.at(threads, ceilings.cores), true,
+                              options.warm, threads);
   PeakProbe probe = probe_for(problem, result.floor, options.warm, threads);
 
   const Kernel* fastest = nullptr;
@@ -157,7 +172,8 @@ BenchResult bench(const Problem& given, const Ceilings& ceilings, const BenchOpt
     row.reason = first.support.reason;
     for (const auto& [layout, variant] : layouts_of(problem)) {
       const Choice choice = choose_kernel(variant, ceilings);
-      const auto it = std::find_if(choice.candidates.begin(), choice.candidates.end(), [&](const Candidate& c) { return c.kernel == first.kernel; });
+      const auto it = std::find_if(choice.candidates.begin(), choice.candidates.end(),
+                                   [&](const Candidate& c) { return c.kernel == first.kernel; });
       if (it == choice.candidates.end() || !it->support.ok) continue;
       row.supported = true;
       row.layout = layout;
@@ -166,7 +182,8 @@ BenchResult bench(const Problem& given, const Ceilings& ceilings, const BenchOpt
         row.reason = "not timed: another kernel was asked for";
         break;
       }
-      if (is_reference(*first.kernel) && double(result.cost.flops + result.cost.bytes()) * kReferenceNsPerFlop > kReferenceLimitNs) {
+      if (is_reference(*first.kernel) &&
+          double(result.cost.flops + result.cost.bytes()) * kReferenceNsPerFlop > kReferenceLimitNs) {
         row.reason = "the reference: too slow to time at this size";
         break;
       }
@@ -190,13 +207,15 @@ BenchResult bench(const Problem& given, const Ceilings& ceilings, const BenchOpt
   for (int window = 0; window < 10; ++window) probe();
   result.ceiling = probe.best();
   result.ceiling_way = probe.way();
-  result.floor = floor_beside(problem, result.cost, ceilings, result.ceiling, result.floor.bound == Bound::kCompute, options.warm, threads);
+  result.floor = floor_beside(problem, result.cost, ceilings, result.ceiling, result.floor.bound == Bound::kCompute,
+                              options.warm, threads);
   bool chosen = false;
   // What the dispatcher would take: by its own estimate, in the layout the kernel is timed in.
   for (const auto& [layout, variant] : layouts_of(problem)) {
     const Choice choice = choose_kernel(variant, ceilings);
     if (choice.chosen < 0 || is_reference(*choice.winner().kernel) || chosen) continue;
-    for (BenchRow& row : result.rows) if (row.name == choice.winner().kernel->name && row.timed()) row.chosen = chosen = true;
+    for (BenchRow& row : result.rows)
+      if (row.name == choice.winner().kernel->name && row.timed()) row.chosen = chosen = true;
   }
   for (BenchRow& row : result.rows) {
     if (!chosen && row.timed() && (row.name == options.forced || options.forced.empty())) row.chosen = chosen = true;

@@ -14,8 +14,8 @@ struct BenchRow {
   std::string name;
   bool rival = false;
   bool supported = false;
-  std::string reason;      // why not supported, or not timed
-  std::string layout;      // "channels last" where the kernel took that
+  std::string reason;  // why not supported, or not timed
+  std::string layout;  // "channels last" where the kernel took that
   Samples samples;
   double gop_s = 0, gb_s = 0, roof_share = 0;
   bool chosen = false;
@@ -24,16 +24,16 @@ struct BenchRow {
 
 struct BenchResult {
   Cost cost;
-  Floor floor;             // by the ceiling measured beside it
-  double ceiling = 0;      // Gop/s or GB/s, whichever bounds
+  Floor floor;         // by the ceiling measured beside it
+  double ceiling = 0;  // Gop/s or GB/s, whichever bounds
   std::string ceiling_way;
   std::vector<BenchRow> rows;
 };
 
 struct BenchOptions {
   bool warm = false;
-  double seconds = 1;      // a kernel
-  std::string forced;      // time this kernel alone
+  double seconds = 1;  // a kernel
+  std::string forced;  // time this kernel alone
   uint64_t seed = 1;
 };
 

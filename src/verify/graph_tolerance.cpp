@@ -41,7 +41,8 @@ double terms_of(const Graph& graph, const Node& node, const Bindings& bindings) 
 }
 
 double exponential(const Node& node) {
-  const bool takes_exp = is_one_of(node.op->name, {"Exp", "Softmax", "LogSoftmax", "ReduceLogSumExp", "Sinh", "Cosh", "ScaledDotProductAttention"});
+  const bool takes_exp = is_one_of(
+      node.op->name, {"Exp", "Softmax", "LogSoftmax", "ReduceLogSumExp", "Sinh", "Cosh", "ScaledDotProductAttention"});
   return takes_exp ? kLargestExponent : 1;
 }
 
@@ -60,10 +61,10 @@ double own_error(const Graph& graph, const Node& node, DType dtype, const Bindin
   }
 }
 
-/// What becomes of the inputs' errors: the largest is passed on unchanged, so that own errors add along the path with the
-/// largest sum. Rescaling (a product with weights, a normalization) rescales value and error alike. Multiplying the errors
-/// of a product's factors, or doubling at each normalization, compounds over depth and gave 5e9 for ResNet-50, where 2e-6
-/// is measured: a bound that nothing could exceed is none.
+/// What becomes of the inputs' errors: the largest is passed on unchanged, so that own errors add along the path with
+/// the largest sum. Rescaling (a product with weights, a normalization) rescales value and error alike. Multiplying the
+/// errors of a product's factors, or doubling at each normalization, compounds over depth and gave 5e9 for ResNet-50,
+/// where 2e-6 is measured: a bound that nothing could exceed is none.
 double passed_on(const Node& node, const std::vector<double>& tolerance) {
   double largest = 0;
   for (ValueId v : node.inputs) {

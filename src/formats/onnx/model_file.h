@@ -15,8 +15,8 @@ namespace ridgeline {
 struct ModelLimits {
   static constexpr int kNesting = 100;                // messages in messages: 33 subgraphs in one another
   static constexpr int64_t kFileBytes = 0x7fffffff;   // protobuf's own; larger models keep their weights outside
-  static constexpr int64_t kMessages = 1 << 20;      // nodes, attributes and the like, counted before they are parsed
-  static constexpr int kNodeInputs = 1 << 14;        // and outputs, of one node
+  static constexpr int64_t kMessages = 1 << 20;       // nodes, attributes and the like, counted before they are parsed
+  static constexpr int kNodeInputs = 1 << 14;         // and outputs, of one node
   static constexpr int64_t kNodes = 1 << 20;          // nodes, after local functions are inlined
   static constexpr int64_t kInlinedBytes = 64 << 20;  // messages copied by inlining
   static constexpr int kFunctionDepth = 64;           // functions that call functions
