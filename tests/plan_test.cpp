@@ -11,11 +11,8 @@
 #include "session/session.h"
 #include "verify/compare.h"
 
-namespace {
+// Every allocation of this program is counted; api_test.cpp looks at it, too.
 std::atomic<int64_t> allocations{0};
-}  // namespace
-
-// Every allocation of this program is counted.
 void* operator new(size_t bytes) {
   ++allocations;
   if (void* p = std::malloc(bytes ? bytes : 1)) return p;
