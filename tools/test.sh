@@ -1,10 +1,10 @@
 #!/bin/bash
-# All tests: tools/test.sh [long]. The last line is the count.
+# Tests: tools/test.sh [sanitized|long]. The last line is the count.
 # Order: what is quick and likely to fail comes first.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 source tools/count.sh
-long=${1:-}
+mode=${1:-}
 jobs=${JOBS:-$(nproc)}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 
@@ -46,18 +46,29 @@ built() { # built PRESET [TARGET...]: a build that fails is one failure, its tes
   step "build ($1)" tools/build.sh "$@"
 }
 
+sanitized() { # sanitized SECONDS: of fuzzing
+  echo "sanitizer build (address, undefined behaviour) and its tests"
+  built debug && run_ctest debug
+  echo "fuzzing"
+  step "import fuzzing, $1 s" tools/fuzz.sh "$1"
+}
+
+if [ "$mode" = sanitized ]; then
+  sanitized 60
+  finish
+  exit
+fi
+
 echo "release build and its tests"
 if built release; then
   run_ctest release
+  step "random problems" build/release/ridgeline check --cases 5000
   step "install and use" tools/check_install.sh
   step "docs up to date" tools/check_docs.sh
 fi
 step "order of includes" python3 tools/check_includes.py
 
-echo "sanitizer build (address, undefined behaviour) and its tests"
-built debug && run_ctest debug
-
-if [ "$long" = long ]; then
+if [ "$mode" = long ]; then
   echo "longer sweeps"
   if [ -x build/release/ridgeline ]; then
     step "20,000 random problems" build/release/ridgeline check --cases 20000
@@ -65,9 +76,6 @@ if [ "$long" = long ]; then
   fi
   # The thread sanitizer needs addresses where its shadow memory expects them.
   built tsan && TSAN_OPTIONS=halt_on_error=1 run_ctest tsan -R "${TSAN_TESTS:-[Tt]hread|[Pp]lan|[Ss]ession}"
-  step "import fuzzing, 600 s" tools/fuzz.sh 600
-else
-  echo "fuzzing"
-  step "import fuzzing, 60 s" tools/fuzz.sh 60
+  sanitized 600
 fi
 finish
