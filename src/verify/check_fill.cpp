@@ -115,8 +115,7 @@ Tensor fill_one(const Problem& problem, int i, Mode mode, Random random) {
     return fill_indices(operand, problem.input(0).shape()[1], 0, random, false);  // classes
   if (is_float(operand.dtype)) {
     if (name.ends_with("_scale")) {
-      Operand small = operand;
-      Tensor t = fill_floats(small, Mode::kPositive, random, true);
+      Tensor t = fill_floats(operand, Mode::kPositive, random, true);
       for (int64_t k = 0; k < t.elements(); ++k) store_f64(t.dtype(), t.data(), k, t.f64(k) / 16);
       return t;
     }
