@@ -17,6 +17,7 @@ struct BenchRow {
   std::string reason;  // why not supported, or not timed
   std::string layout;  // "channels last" where the kernel took that
   Samples samples;
+  double ceiling = 0;  // Gop/s or GB/s, whichever bounds, measured between this row's samples
   double gop_s = 0, gb_s = 0, roof_share = 0;
   bool chosen = false;
   bool timed() const { return samples.count() > 0; }
@@ -25,7 +26,7 @@ struct BenchRow {
 struct BenchResult {
   Cost cost;
   Floor floor;         // by the ceiling measured beside it
-  double ceiling = 0;  // Gop/s or GB/s, whichever bounds
+  double ceiling = 0;  // of the chosen row
   std::string ceiling_way;
   std::vector<BenchRow> rows;
 };

@@ -32,7 +32,7 @@ constexpr double kComputeWindowNs = 8e6;  // long enough for the clock to settle
 constexpr double kCacheWindowNs = 3e6;
 constexpr double kDramWindowNs =
     2.5e6;  // less than a time slice: with 5 ms no window of two threads was undisturbed on a busy machine
-constexpr double kBesideWindowNs = 5e6;  // of a probe beside a benchmark
+constexpr double kChoiceWindowNs = 5e6;  // in which the ways of a probe compete
 
 // What may be allocated: the system's free memory, cut by the container's limit (cgroup v2, v1).
 int64_t free_memory_bytes() {
@@ -186,7 +186,7 @@ namespace {
 
 PeakProbe fastest_of(std::vector<Way> ways, int threads) {
   for (int turn = 0; turn < 3; ++turn) {
-    for (Way& way : ways) way.best = std::max(way.best, probe::run_window(way, threads, kBesideWindowNs).rate);
+    for (Way& way : ways) way.best = std::max(way.best, probe::run_window(way, threads, kChoiceWindowNs).rate);
   }
   auto fastest = std::max_element(ways.begin(), ways.end(), [](const Way& a, const Way& b) { return a.best < b.best; });
   auto state = std::make_shared<PeakProbe::State>();
@@ -202,8 +202,8 @@ PeakProbe memory_probe(Traffic traffic, int64_t bytes, int threads) {
 
 }  // namespace
 
-double PeakProbe::operator()() {
-  const double rate = probe::run_window(state_->way, state_->threads, kBesideWindowNs).rate;
+double PeakProbe::operator()(double window_ns) {
+  const double rate = probe::run_window(state_->way, state_->threads, window_ns).rate;
   state_->way.best = std::max(state_->way.best, rate);
   return rate;
 }

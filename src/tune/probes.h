@@ -28,8 +28,8 @@ class PeakProbe {
  public:
   struct State;
   explicit PeakProbe(std::shared_ptr<State> state) : state_(std::move(state)) {}
-  /// Runs one window of about 5 ms; returns Gop/s, GB/s or elements/ns.
-  double operator()();
+  /// Runs one window, of about 5 ms if not told; returns Gop/s, GB/s or elements/ns.
+  double operator()(double window_ns = 5e6);
   /// Best of all windows so far.
   double best() const;
   const std::string& way() const;  // "avx512 fma", "1 stream", ...
