@@ -69,6 +69,17 @@ TEST(Program, ReadsAndPrintsExpressions) {
     const Program p = parse(text);
     EXPECT_EQ(parse(p.text()), p) << p.text();
   }
+  // What is used twice is named, and read again; numbers take the type of what they meet.
+  const Program twice = parse("t0 = x + y; t0 * clamp(t0 / 6 + 0.5, 0, 1)");
+  EXPECT_EQ(parse(twice.text()), twice) << twice.text();
+  EXPECT_DOUBLE_EQ(value(twice, 1, 2), 3);
+  EXPECT_EQ(twice.code.size(), 5u);
+  const std::array<ProgramInput, 1> mask = {{{"m", DType::kI64}}};
+  const Program cast = Program::parse("(1 - cast_f32(m)) * -10000", mask, DType::kI64);
+  EXPECT_EQ(cast.output_dtype(), DType::kF32);
+  EXPECT_EQ(Program::parse(cast.text(), mask, DType::kI64), cast) << cast.text();
+  EXPECT_THROW(parse("t0 = x + y"), Error);  // no ';'
+  EXPECT_THROW(parse("t0 == x; y"), Error);
   EXPECT_THROW(parse("x + q"), Error);
   EXPECT_THROW(parse("sigmoid(x, y)"), Error);
   EXPECT_THROW(parse("x +"), Error);
@@ -93,6 +104,21 @@ TEST(Program, ComposesAndSimplifies) {
   EXPECT_EQ(joined->count(ScalarOp::kRelu), 1);
   EXPECT_EQ(joined->count(ScalarOp::kFma), 1);
   EXPECT_EQ(joined->code.size(), 2u);
+}
+
+TEST(Program, ConstantsAreToldApartByTheirBits) {
+  Program p = parse("max(x, 0)");
+  p.bind_input(0, {DType::kF32, std::nan(""), 0});
+  p.simplify();
+  ScalarValue out;
+  evaluate(p, {}, {&out, 1});
+  EXPECT_TRUE(std::isnan(out.f));
+  EXPECT_FALSE((ProgramConstant{DType::kF32, 0.0, 0} == ProgramConstant{DType::kF32, -0.0, 0}));
+  const std::array<std::string_view, 2> names = {"a", "b"};
+  const Program mod = Program::parse("mod(a, b)", names, DType::kU64);
+  const std::array<ScalarValue, 2> in = {{{0, 1}, {0, -1}}};  // 1 mod 2^64 - 1
+  evaluate(mod, in, {&out, 1});
+  EXPECT_EQ(out.i, 1);
 }
 
 TEST(Program, SimplifyingKeepsMeaning) {
@@ -124,6 +150,11 @@ TEST(Program, EveryExporterSpellingIsRecognised) {
     EXPECT_EQ(known_function(Program::parse(text, kOne, DType::kF32)), name) << text;
   EXPECT_EQ(known_function(Program::parse("x * 0.5 * (1 + erf(x))", kOne, DType::kF32)), "");
   EXPECT_EQ(known_function(Program::parse("x * clamp(x / 6 + 0.4, 0, 1)", kOne, DType::kF32)), "");
+  // What differs only far out is another function: recognised ones run as themselves.
+  for (std::string_view text :
+       {"clamp(x, -20, 20) * sigmoid(x)", "min(x * sigmoid(x), 20)", "max(2 * min(x, -inf), 0)", "min(exp(x), 1e9)",
+        "select(x > 1000, 5, sigmoid(x))", "clamp(x, -20, 20) * 0.5 * erfc(-x * 0.70710678118654752)"})
+    EXPECT_EQ(known_function(Program::parse(text, kOne, DType::kF32)), "") << text;
 }
 
 TEST(Program, IntegersWrapAndNanPropagates) {

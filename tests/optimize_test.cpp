@@ -188,6 +188,10 @@ const Illegal kIllegal[] = {
      [](G& g) {
        g.output(g.op("Add", {g.op("MatMul", {g.input("x", {3, 3}), g.weight({3, 1})}), g.weight({1, 4})}));
      }},
+    {"a factor that the weights cannot hold", "fold_affine", "not_finite",
+     [](G& g) {
+       g.output(g.op("Mul", {g.conv(g.input("x", {1, 4, 6, 6}), 4, 4), g.scalar(1e20f)}));
+     }},
     {"scaled convolution is an output too", "fold_affine", "graph_output",
      [](G& g) {
        const ValueId c = g.conv(g.input("x", {1, 4, 6, 6}), 4, 4);

@@ -32,8 +32,13 @@ void add_bench(CLI::App& app, Common& common) {
             "{}: {} FLOPs, {} bytes, floor {:.2f} us ({}-bound; {:.1f} {} by {}), {} thread{}\n", given.words,
             r.cost.flops, r.cost.bytes(), r.floor.time_ns / 1e3, name(r.floor.bound), r.ceiling,
             r.floor.bound == Bound::kCompute ? "Gop/s" : "GB/s", r.ceiling_way, threads, threads == 1 ? "" : "s");
-        text += fmt::format("{:<28} {:>11} {:>11} {:>11} {:>9} {:>9} {:>6}\n", "kernel", "median us", "p10", "p90",
-                            "Gop/s", "GB/s", "roof");
+        if (r.floor.bound == Bound::kCompute)
+          text += fmt::format(
+              "roof: of the peak measured between the samples, at the clock the kernel leaves; burst: of the machine's "
+              "best window, {:.1f} Gop/s\n",
+              ceilings.f32.at(threads, ceilings.cores));
+        text += fmt::format("{:<28} {:>11} {:>11} {:>11} {:>9} {:>9} {:>6} {:>6}\n", "kernel", "median us", "p10",
+                            "p90", "Gop/s", "GB/s", "roof", "burst");
         for (const BenchRow& row : r.rows) {
           Json entry = {{"name", row.name},     {"rival", row.rival},   {"supported", row.supported},
                         {"reason", row.reason}, {"layout", row.layout}, {"chosen", row.chosen}};
@@ -44,10 +49,13 @@ void add_bench(CLI::App& app, Common& common) {
                           {"gop_s", row.gop_s},
                           {"gb_s", row.gb_s},
                           {"roof_share", row.roof_share},
+                          {"burst_share", row.burst_share},
                           {"samples", row.samples.count()}});
-            text += fmt::format("{:<28} {:>11.2f} {:>11.2f} {:>11.2f} {:>9.1f} {:>9.2f} {:>5.0f}% {}{}\n", row.name,
+            const std::string burst =
+                row.burst_share > 0 ? fmt::format("{:>5.0f}%", row.burst_share * 100) : std::string(6, ' ');
+            text += fmt::format("{:<28} {:>11.2f} {:>11.2f} {:>11.2f} {:>9.1f} {:>9.2f} {:>5.0f}% {} {}{}\n", row.name,
                                 row.samples.median() / 1e3, row.samples.p10() / 1e3, row.samples.p90() / 1e3, row.gop_s,
-                                row.gb_s, row.roof_share * 100, row.chosen ? "<- chosen " : "", row.layout);
+                                row.gb_s, row.roof_share * 100, burst, row.chosen ? "<- chosen " : "", row.layout);
           } else {
             text += fmt::format("{:<28} {}\n", row.name, row.reason);
           }

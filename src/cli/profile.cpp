@@ -47,32 +47,35 @@ void profile(const Common& common, const Arguments& arguments) {
   const Plan& plan = *compiled.plan;
   Runner runner(compiled.plan, model.feeds);
   runner.run();
-  // Plain and profiled runs in turn: their difference is what profiling costs; what is not in kernels is gap and
-  // dispatch.
+  // Plain and profiled runs in turn: their difference is what profiling costs. What is not in kernels is gap (between
+  // two steps) or dispatch (before the first and after the last: binding the caller's buffers), told apart run by run.
   std::vector<Executor::StepTime> stamps(plan.steps.size());
   std::vector<Samples> times(plan.steps.size()), waits(plan.steps.size());
-  Samples kernels, gaps;
+  Samples kernels, gaps, dispatches;
   TimingOptions timing;
   timing.min_seconds = arguments.seconds;
   timing.min_samples = 7;
   timing.min_sample_ns = 0;
-  const std::vector<Samples> totals =
-      measure_interleaved({[&] { runner.run(); },
-                           [&] {
-                             runner.run_profiled(stamps);
-                             double inside = 0;
-                             for (size_t s = 0; s < stamps.size(); ++s) {
-                               times[s].add(double(stamps[s].end_ns - stamps[s].start_ns));
-                               waits[s].add(double(stamps[s].wait_ns));
-                               inside += double(stamps[s].end_ns - stamps[s].start_ns);
-                             }
-                             kernels.add(inside);
-                             if (!stamps.empty())
-                               gaps.add(double(stamps.back().end_ns - stamps.front().start_ns) - inside);
-                           }},
-                          timing);
+  const std::vector<Samples> totals = measure_interleaved(
+      {[&] { runner.run(); },
+       [&] {
+         const int64_t start = now_ns();
+         runner.run_profiled(stamps);
+         const double whole = double(now_ns() - start);
+         double inside = 0;
+         for (size_t s = 0; s < stamps.size(); ++s) {
+           times[s].add(double(stamps[s].end_ns - stamps[s].start_ns));
+           waits[s].add(double(stamps[s].wait_ns));
+           inside += double(stamps[s].end_ns - stamps[s].start_ns);
+         }
+         kernels.add(inside);
+         const double steps = stamps.empty() ? 0 : double(stamps.back().end_ns - stamps.front().start_ns);
+         gaps.add(steps - inside);
+         dispatches.add(whole - steps);
+       }},
+      timing);
   const double total_us = totals[1].median() / 1e3, kernel_us = kernels.median() / 1e3, gap_us = gaps.median() / 1e3;
-  const double dispatch_us = std::max(0.0, total_us - kernel_us - gap_us);
+  const double dispatch_us = dispatches.median() / 1e3;
   const double overhead = median_ratio(totals[1], totals[0]) - 1;
 
   Json steps = Json::array();

@@ -287,7 +287,6 @@ Problem parse_problem(const OpSchema& op, std::string_view keys) {
     problem.outputs[0].layout = Layout::channels_last(problem.output().shape());
   else if (out_strides.starts_with("~"))
     problem.outputs[0].layout.strides = integers_of(std::string_view(out_strides).substr(1), 'x', op);
-  std::vector<std::string> names;
   std::vector<DType> dtypes;
   if (op.is_elementwise() && &op != &elementwise_op()) {
     for (const Operand& operand : problem.inputs) dtypes.push_back(operand.dtype);
@@ -296,12 +295,17 @@ Problem parse_problem(const OpSchema& op, std::string_view keys) {
     bad_key(op, "program='...' is missing: an expression of x0, x1, ...");
   } else if (!epilogue.empty()) {
     for (Operand& e : extras) problem.inputs.push_back(std::move(e));
-    if (&op == &elementwise_op())
-      for (size_t i = 0; i < problem.inputs.size(); ++i) names.push_back(fmt::format("x{}", i));
-    else
-      for (size_t i = 0; i <= extras.size(); ++i) names.push_back(i == 0 ? "v" : fmt::format("e{}", i));
-    const std::vector<std::string_view> views(names.begin(), names.end());
-    problem.program = std::make_shared<const Program>(Program::parse(epilogue, views, problem.output().dtype));
+    std::vector<ProgramInput> operands;
+    if (&op == &elementwise_op()) {
+      for (size_t i = 0; i < problem.inputs.size(); ++i)
+        operands.push_back({fmt::format("x{}", i), problem.inputs[i].dtype});
+    } else {
+      operands.push_back({"v", problem.output().dtype});
+      for (size_t i = 0; i < extras.size(); ++i)
+        operands.push_back({fmt::format("e{}", i + 1), problem.inputs[size_t(problem.op_inputs) + i].dtype});
+    }
+    problem.program = std::make_shared<const Program>(Program::parse(epilogue, operands, problem.output().dtype));
+    problem.outputs[0].dtype = problem.program->output_dtype();
   }
   return problem;
 }

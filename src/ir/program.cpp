@@ -222,11 +222,9 @@ int rewrite(Program& p, size_t i, bool& changed) {
       if (const Instruction* m = result_of(in.a, ScalarOp::kMax); m && is_constant(p, m->b) && is_constant(p, in.b)) {
         become({ScalarOp::kClamp, in.dtype, m->a, m->b, in.b});
       } else if (const Instruction* r = result_of(in.a, ScalarOp::kRelu); r && is_constant(p, in.b)) {
-        const int16_t low = int16_t(r->a);
         const int zero = add_constant(p, {in.dtype, 0.0, 0});  // may renumber: `in` stays valid, its numbers move
         Instruction& again = p.code[i];
         const Instruction& relu = p.code[size_t(again.a - p.first_result())];
-        (void)low;
         again = {ScalarOp::kClamp, again.dtype, relu.a, int16_t(zero), again.b};
         changed = true;
       }

@@ -6,6 +6,7 @@
 // in f32 and rounded, f32 is computed in f32 by kernels and in double by the reference.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -108,7 +109,10 @@ struct ProgramConstant {
   DType dtype;
   double f = 0;   // floats
   int64_t i = 0;  // integers and bool
-  bool operator==(const ProgramConstant&) const = default;
+  /// By bits: NaN equals itself (constants are looked up), and -0 is not 0.
+  bool operator==(const ProgramConstant& other) const {
+    return dtype == other.dtype && i == other.i && std::bit_cast<int64_t>(f) == std::bit_cast<int64_t>(other.f);
+  }
 };
 
 class Program {
@@ -132,9 +136,12 @@ class Program {
 
   /// An expression: names of inputs, numbers, + - * /, unary -, comparisons, calls of ScalarOps by name (min, max,
   /// clamp, select, pow, sqrt, ...) and `cast_f32(x)`. Names that are no input are asked of `constant` (attributes).
-  /// All inputs and results have `dtype`, comparisons bool. Throws Error{kUsage} with the place of the fault.
+  /// `t0 = ...;` before it names what is used more than once. All inputs have `dtype`; a result has the type of its
+  /// operands, a number that of what it meets, a comparison is bool. Throws Error{kUsage} with the place of the fault.
   static Program parse(std::string_view expression, std::span<const std::string_view> input_names, DType dtype,
                        const std::function<std::optional<double>(std::string_view)>& constant = nullptr);
+  /// The same over inputs of different types; `dtype` is the type of numbers that meet none.
+  static Program parse(std::string_view expression, std::span<const ProgramInput> inputs, DType dtype);
   /// The expression of each output, nested; a result used twice is written as `t0 = ...; `.
   std::string text() const;
 
@@ -170,8 +177,9 @@ void evaluate(const Program& program, std::span<const ScalarValue> inputs, std::
               bool round_f32 = false);
 
 /// Recognition: two programs of floats mean the same if they agree, within 2e-6 of the largest term, at sample points
-/// that cover every piece of the functions known here (probabilistic identity testing: exact spelling, association and
-/// order do not matter). The key that `known_function` looks up; it never is the code that runs.
+/// (probabilistic identity testing: exact spelling, association and order do not matter). The points sweep [-12, 12],
+/// go out to 1e20 on both sides, and stand on both sides of each constant of either program, where its pieces meet.
+/// What is recognised may run as the known function (GELU, SiLU), so a point too few is a wrong result.
 bool same_function(const Program& a, const Program& b);
 /// "Gelu", "HardSwish", "Relu", "SiLU", ... for a one-input float program that is such a function; empty if none.
 std::string known_function(const Program& program);

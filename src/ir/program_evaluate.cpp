@@ -137,14 +137,15 @@ int64_t integer_op(ScalarOp op, DType dtype, int64_t a, int64_t b, int64_t c) {
       if (!is_signed) return wrapping(uint64_t(a) / uint64_t(b));
       return b == -1 ? wrapping(0 - uint64_t(a)) : a / b;
     case ScalarOp::kMod:
-      if (b == 0 || b == -1) return 0;
+      if (b == 0) return 0;
       if (!is_signed) return wrapping(uint64_t(a) % uint64_t(b));
+      if (b == -1) return 0;  // the least number % -1 overflows
       {
         const int64_t r = a % b;
         return r != 0 && ((r < 0) != (b < 0)) ? r + b : r;
       }
     case ScalarOp::kFmod:
-      if (b == 0 || b == -1) return 0;
+      if (b == 0 || (is_signed && b == -1)) return 0;
       return is_signed ? a % b : wrapping(uint64_t(a) % uint64_t(b));
     case ScalarOp::kPow: {
       if (is_signed && b < 0) return a == 1 ? 1 : a == -1 ? (b % 2 ? -1 : 1) : 0;
@@ -285,37 +286,65 @@ void evaluate(const Program& p, std::span<const ScalarValue> inputs, std::span<S
   for (size_t i = 0; i < p.outputs.size(); ++i) outputs[i] = values[size_t(p.outputs[i])];
 }
 
+namespace {
+
+// Sample points of same_function: one value an input for each.
+class SamplePoints {
+ public:
+  SamplePoints(const Program& a, const Program& b) {
+    for (const double far : {15.0, 25.0, 50.0, 90.0, 1e3, 1e5, 1e10, 1e20}) extra_.insert(extra_.end(), {far, -far});
+    for (const Program* p : {&a, &b}) {
+      for (const ProgramConstant& c : p->constants) {
+        if (!is_float(c.dtype) || !std::isfinite(c.f)) continue;
+        for (const double factor : {0.5, 0.999, 1.001, 2.0}) extra_.insert(extra_.end(), {c.f * factor, -c.f * factor});
+      }
+    }
+  }
+  int count() const { return kSweep + int(extra_.size()); }
+  void at(int k, std::span<ScalarValue> x) const {
+    for (size_t i = 0; i < x.size(); ++i) {
+      // A sweep of [-12, 12] in irrational steps, one phase an input: points in every piece of clamps and roundings.
+      const double phase =
+          std::fmod(double(k) * 0.6180339887498949 + double(i) * 0.4142135623730951 * double(k + 1), 1.0);
+      x[i] = {24 * phase - 12, int64_t(24 * phase - 12)};
+      if (k % 4 == 3) x[i].f /= 8;
+      // The others by turns one input at a time, so that two large ones do not cancel or drown a third.
+      if (k >= kSweep && (x.size() == 1 || size_t(k) % x.size() == i)) x[i].f = extra_[size_t(k - kSweep)];
+    }
+  }
+
+ private:
+  static constexpr int kSweep = 96;
+  std::vector<double> extra_;
+};
+
+bool same_value(double a, double b, double largest_input) {
+  if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
+  if (a == b) return true;
+  if (std::isinf(a) || std::isinf(b)) return false;
+  // 2e-6: constants such as 1/sqrt(2) are written with six to nine digits by exporters.
+  return std::fabs(a - b) <= 2e-6 * std::max({std::fabs(a), std::fabs(b), largest_input * 1e-1});
+}
+
+}  // namespace
+
 bool same_function(const Program& a, const Program& b) {
   if (a.inputs.size() != b.inputs.size() || a.outputs.size() != b.outputs.size()) return false;
   for (size_t i = 0; i < a.inputs.size(); ++i)
     if (a.inputs[i].dtype != b.inputs[i].dtype) return false;
   for (size_t i = 0; i < a.outputs.size(); ++i)
     if (a.output_dtype(int(i)) != b.output_dtype(int(i))) return false;
-  // Points in every piece of clamps, roundings and saturations: a sweep of [-12, 12] in irrational steps, one phase an
-  // input.
-  constexpr int kPoints = 96;
+  const SamplePoints points(a, b);
   std::vector<ScalarValue> x(a.inputs.size()), ya(a.outputs.size()), yb(a.outputs.size());
-  for (int k = 0; k < kPoints; ++k) {
-    for (size_t i = 0; i < x.size(); ++i) {
-      const double phase =
-          std::fmod(double(k) * 0.6180339887498949 + double(i) * 0.4142135623730951 * double(k + 1), 1.0);
-      x[i] = {24 * phase - 12, int64_t(24 * phase - 12)};
-      if (k % 4 == 3) x[i].f /= 8;
-    }
+  for (int k = 0; k < points.count(); ++k) {
+    points.at(k, x);
     evaluate(a, x, ya);
     evaluate(b, x, yb);
+    double largest = 1e-29;
+    for (const ScalarValue& v : x) largest = std::max(largest, std::fabs(v.f));
     for (size_t o = 0; o < ya.size(); ++o) {
-      if (!is_float(a.output_dtype(int(o)))) {
-        if (ya[o].i != yb[o].i) return false;
-        continue;
-      }
-      if (std::isnan(ya[o].f) != std::isnan(yb[o].f)) return false;
-      double scale = 1e-30;
-      for (const ScalarValue& v : x) scale = std::max(scale, std::fabs(v.f));
-      if (std::isnan(ya[o].f) || ya[o].f == yb[o].f) continue;
-      // 2e-6: constants such as 1/sqrt(2) are written with six to nine digits by exporters.
-      if (!(std::fabs(ya[o].f - yb[o].f) <= 2e-6 * std::max({std::fabs(ya[o].f), std::fabs(yb[o].f), scale * 1e-1})))
-        return false;
+      const bool same = is_float(a.output_dtype(int(o))) ? same_value(ya[o].f, yb[o].f, largest) : ya[o].i == yb[o].i;
+      if (!same) return false;
     }
   }
   return true;

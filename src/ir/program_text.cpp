@@ -17,11 +17,21 @@ class Parser {
       : text_(text), dtype_(dtype), constant_(constant) {
     for (std::string_view input : inputs) program_.inputs.push_back({std::string(input), dtype});
   }
+  Parser(std::string_view text, std::span<const ProgramInput> inputs, DType dtype)
+      : text_(text), dtype_(dtype), constant_(kNoNames) {
+    program_.inputs.assign(inputs.begin(), inputs.end());
+  }
 
   Program parse() {
-    const Node root = comparison();
+    while (temporary()) {
+    }
+    Node root = comparison();
     if (peek()) fault("something follows the expression");
+    if (root.is_number()) root = typed(std::move(root), dtype_);
     // Constants get their numbers first, then instructions: emit in two rounds.
+    for (const auto& [name, node] : temporaries_) number_constants(node);
+    number_constants(root);
+    for (const auto& [name, node] : temporaries_) emitted_.push_back(emit(node));
     program_.outputs.push_back(emit(root));
     return std::move(program_);
   }
@@ -29,13 +39,23 @@ class Parser {
  private:
   // An expression tree: a leaf is an operand-to-be, so that constants can all be numbered before instructions.
   struct Node {
-    enum Kind { kInput, kConstant, kCall } kind = kInput;
-    int input = -1;
-    ProgramConstant constant{};
+    enum Kind { kInput, kTemporary, kConstant, kCall } kind = kInput;
+    int number = -1;  // of the input or the temporary
+    double value = 0;
     ScalarOp op{};
-    DType dtype{};
+    DType dtype{};  // kNone: a number that takes the type of what it meets
     std::vector<Node> arguments{};
+    bool is_number() const { return kind == kConstant; }
+    ProgramConstant constant() const {
+      return is_float(dtype) ? ProgramConstant{dtype, value, 0} : ProgramConstant{dtype, 0, int64_t(value)};
+    }
   };
+  static inline const std::function<std::optional<double>(std::string_view)> kNoNames = nullptr;
+
+  static Node typed(Node number, DType dtype) {
+    number.dtype = dtype;
+    return number;
+  }
 
   [[noreturn]] void fault(std::string_view what) const {
     fail(ErrorCode::kUsage, "in the expression '{}' at character {}: {}", text_, at_ + 1, what);
@@ -50,13 +70,42 @@ class Parser {
     at_ += token.size();
     return true;
   }
-  Node call(ScalarOp op, std::vector<Node> arguments, DType dtype) const {
+  // The type is that of the first operand that has one, the condition of `select` apart; numbers take it over.
+  Node call(ScalarOp op, std::vector<Node> arguments, std::optional<DType> result = {}) const {
+    DType of_operands = DType::kNone;
+    for (size_t k = op == ScalarOp::kSelect ? 1 : 0; k < arguments.size() && of_operands == DType::kNone; ++k)
+      if (!arguments[k].is_number()) of_operands = arguments[k].dtype;
+    if (of_operands == DType::kNone) of_operands = dtype_;
+    for (Node& argument : arguments)
+      if (argument.is_number()) argument.dtype = of_operands;
     Node node;
     node.kind = Node::kCall;
     node.op = op;
-    node.dtype = dtype;
+    node.dtype = result.value_or(of_operands);
     node.arguments = std::move(arguments);
     return node;
+  }
+
+  std::string_view word() {
+    peek();
+    const size_t begin = at_;
+    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_')) ++at_;
+    return text_.substr(begin, at_ - begin);
+  }
+  // `t0 = ...;`, as print() writes what is used twice.
+  bool temporary() {
+    const size_t begin = at_;
+    const std::string_view name = word();
+    if (name.empty() || peek() != '=' || text_.substr(at_, 2) == "==") {
+      at_ = begin;
+      return false;
+    }
+    ++at_;
+    Node node = comparison();
+    if (!take(";")) fault("a ';' is missing");
+    if (node.is_number()) node = typed(std::move(node), dtype_);
+    temporaries_.emplace_back(name, std::move(node));
+    return true;
   }
 
   Node comparison() {
@@ -75,9 +124,9 @@ class Parser {
     Node left = product();
     while (true) {
       if (take("+"))
-        left = call(ScalarOp::kAdd, {left, product()}, dtype_);
+        left = call(ScalarOp::kAdd, {left, product()});
       else if (take("-"))
-        left = call(ScalarOp::kSub, {left, product()}, dtype_);
+        left = call(ScalarOp::kSub, {left, product()});
       else
         return left;
     }
@@ -86,9 +135,9 @@ class Parser {
     Node left = factor();
     while (true) {
       if (take("*"))
-        left = call(ScalarOp::kMul, {left, factor()}, dtype_);
+        left = call(ScalarOp::kMul, {left, factor()});
       else if (take("/"))
-        left = call(ScalarOp::kDiv, {left, factor()}, dtype_);
+        left = call(ScalarOp::kDiv, {left, factor()});
       else
         return left;
     }
@@ -96,7 +145,7 @@ class Parser {
   Node number(double value) const {
     Node node;
     node.kind = Node::kConstant;
-    node.constant = is_float(dtype_) ? ProgramConstant{dtype_, value, 0} : ProgramConstant{dtype_, 0, int64_t(value)};
+    node.value = value;
     return node;
   }
   Node factor() {
@@ -104,12 +153,11 @@ class Parser {
     if (c == '-') {
       ++at_;
       Node inner = factor();
-      if (inner.kind == Node::kConstant) {
-        inner.constant.f = -inner.constant.f;
-        inner.constant.i = -inner.constant.i;
+      if (inner.is_number()) {
+        inner.value = -inner.value;
         return inner;
       }
-      return call(ScalarOp::kNeg, {inner}, dtype_);
+      return call(ScalarOp::kNeg, {inner});
     }
     if (c == '(') {
       ++at_;
@@ -126,22 +174,27 @@ class Parser {
     }
     if (!std::isalpha(static_cast<unsigned char>(c)) && c != '_') fault("an operand is missing");
     const size_t begin = at_;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_')) ++at_;
-    const std::string_view word = text_.substr(begin, at_ - begin);
-    if (peek() == '(') return function(word);
+    const std::string_view name = word();
+    if (peek() == '(') return function(name);
+    Node node;
     for (size_t i = 0; i < program_.inputs.size(); ++i) {
-      if (program_.inputs[i].name == word) {
-        Node node;
-        node.kind = Node::kInput;
-        node.input = int(i);
-        return node;
-      }
+      if (program_.inputs[i].name != name) continue;
+      node.number = int(i);
+      node.dtype = program_.inputs[i].dtype;
+      return node;
+    }
+    for (size_t t = 0; t < temporaries_.size(); ++t) {
+      if (temporaries_[t].first != name) continue;
+      node.kind = Node::kTemporary;
+      node.number = int(t);
+      node.dtype = temporaries_[t].second.dtype;
+      return node;
     }
     if (constant_) {
-      if (const std::optional<double> value = constant_(word)) return number(*value);
+      if (const std::optional<double> value = constant_(name)) return number(*value);
     }
-    if (word == "inf") return number(INFINITY);
-    if (word == "pi") return number(M_PI);
+    if (name == "inf") return number(INFINITY);
+    if (name == "pi") return number(M_PI);
     at_ = begin;
     fault("this name is neither an input nor an attribute");
   }
@@ -151,7 +204,7 @@ class Parser {
     do arguments.push_back(comparison());
     while (take(","));
     if (!take(")")) fault("a ')' is missing");
-    DType dtype = dtype_;
+    std::optional<DType> dtype;
     ScalarOp op{};
     if (word.starts_with("cast_")) {
       dtype = dtype_named(word.substr(5));
@@ -170,25 +223,22 @@ class Parser {
   }
 
   void number_constants(const Node& node) {
-    if (node.kind == Node::kConstant &&
-        std::find(program_.constants.begin(), program_.constants.end(), node.constant) == program_.constants.end()) {
-      program_.constants.push_back(node.constant);
+    if (node.is_number() &&
+        std::find(program_.constants.begin(), program_.constants.end(), node.constant()) == program_.constants.end()) {
+      program_.constants.push_back(node.constant());
     }
     for (const Node& argument : node.arguments) number_constants(argument);
   }
-  int emit(const Node& root) {
-    number_constants(root);
-    return emit_code(root);
-  }
-  int emit_code(const Node& node) {
-    if (node.kind == Node::kInput) return node.input;
-    if (node.kind == Node::kConstant) {
-      const auto it = std::find(program_.constants.begin(), program_.constants.end(), node.constant);
+  int emit(const Node& node) {
+    if (node.kind == Node::kInput) return node.number;
+    if (node.kind == Node::kTemporary) return emitted_[size_t(node.number)];
+    if (node.is_number()) {
+      const auto it = std::find(program_.constants.begin(), program_.constants.end(), node.constant());
       return program_.first_constant() + int(it - program_.constants.begin());
     }
     Instruction in{node.op, node.dtype};
     int16_t* slots[] = {&in.a, &in.b, &in.c};
-    for (size_t k = 0; k < node.arguments.size(); ++k) *slots[k] = int16_t(emit_code(node.arguments[k]));
+    for (size_t k = 0; k < node.arguments.size(); ++k) *slots[k] = int16_t(emit(node.arguments[k]));
     const auto it = std::find(program_.code.begin(), program_.code.end(), in);
     if (it != program_.code.end()) return program_.first_result() + int(it - program_.code.begin());
     program_.code.push_back(in);
@@ -200,6 +250,8 @@ class Parser {
   DType dtype_;
   const std::function<std::optional<double>(std::string_view)>& constant_;
   Program program_;
+  std::vector<std::pair<std::string_view, Node>> temporaries_;
+  std::vector<int> emitted_;  // operand numbers of the temporaries
 };
 
 bool infix(ScalarOp op) {
@@ -264,6 +316,10 @@ class Printer {
 Program Program::parse(std::string_view expression, std::span<const std::string_view> input_names, DType dtype,
                        const std::function<std::optional<double>(std::string_view)>& constant) {
   return Parser(expression, input_names, dtype, constant).parse();
+}
+
+Program Program::parse(std::string_view expression, std::span<const ProgramInput> inputs, DType dtype) {
+  return Parser(expression, inputs, dtype).parse();
 }
 
 std::string Program::text() const { return Printer(*this).print(); }

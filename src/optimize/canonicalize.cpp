@@ -38,8 +38,10 @@ bool rewrite_elementwise(Graph& graph, Node& node) {
     return become(graph, node, "Add", {a, mapped_constant(graph, b, [](double c) { return -c; })}), true;
   if (node.is("Div")) {
     for (int64_t i = 0; i < graph.constant(b)->elements(); ++i) {
-      const double r = 1 / graph.constant(b)->f64(i);
-      if (!std::isfinite(r) || std::fabs(r) < 1e-30) return false;  // 1 / c leaves the range: the quotient stays
+      // 1 / c leaves the range (the narrowest here is float16's): the quotient stays.
+      const double r = std::fabs(1 / graph.constant(b)->f64(i));
+      const bool half = graph.constant(b)->dtype() == DType::kF16;
+      if (!(r <= (half ? 6e4 : 1e38) && r >= (half ? 1e-4 : 1e-30))) return false;
     }
     return become(graph, node, "Mul", {a, mapped_constant(graph, b, [](double c) { return 1 / c; })}), true;
   }

@@ -1,5 +1,6 @@
 // y = s * contraction(x, w) + t, with s and t constant per output channel, becomes contraction(x, s * w, s * b + t).
 // BatchNormalization with fixed statistics is such a scale and shift: s = scale / sqrt(var + eps), t = bias - mean * s.
+#include <algorithm>
 #include <cmath>
 
 #include "ir/infer.h"
@@ -54,6 +55,15 @@ std::optional<std::vector<double>> per_channel(const Graph& graph, ValueId opera
   std::vector<double> values(size_t(target.channels));
   for (size_t i = 0; i < values.size(); ++i) values[i] = c->f64(c->elements() == 1 ? 0 : int64_t(i));
   return values;
+}
+
+// Weights times such a factor neither overflow nor vanish where the product after the sum would not have; the sums of
+// real models lie within 1e-12 to 1e12 by a wide margin. A factor of 3.4e38, legal after the convolution, made infinite
+// weights.
+bool keeps_weights_in_range(const std::vector<double>& factors) {
+  return std::all_of(factors.begin(), factors.end(), [](double s) {
+    return s == 0 || (std::isfinite(s) && std::fabs(s) <= 1e12 && std::fabs(s) >= 1e-12);
+  });
 }
 
 // The weights and bias are copied, never edited in place: another node may share them.
@@ -136,11 +146,9 @@ std::optional<Affine> batch_normalization(Graph& graph, Node& norm, Decisions& d
     a.scale.push_back(s);
     a.shift.push_back(bias.f64(c) - mean.f64(c) * s);
   }
-  for (double s : a.scale) {
-    if (!std::isfinite(s)) {
-      decisions.refuse(norm, "not_finite", "scale / sqrt(var + epsilon) is not finite");
-      return std::nullopt;
-    }
+  if (!keeps_weights_in_range(a.scale)) {
+    decisions.refuse(norm, "not_finite", "scale / sqrt(var + epsilon) is not finite, or out of 1e-12 to 1e12");
+    return std::nullopt;
   }
   return a;
 }
@@ -227,6 +235,11 @@ void fold_affine(Graph& graph, Decisions& decisions) {
       continue;
     }
     if (graph.value(node.input(1)).dtype() != graph.value(x).dtype() || !decisions.allowed(node)) continue;
+    if (node.is("Mul") && !keeps_weights_in_range(*factors)) {
+      decisions.refuse(node, "not_finite",
+                       "a factor is not finite, or out of 1e-12 to 1e12: the weights would not hold it");
+      continue;
+    }
     Affine affine;
     (node.is("Mul") ? affine.scale : affine.shift) = std::move(*factors);
     apply(graph, *target, affine);

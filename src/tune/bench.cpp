@@ -236,6 +236,7 @@ BenchResult bench(const Problem& given, const Ceilings& ceilings, const BenchOpt
     }
     result.rows.push_back(std::move(row));
   }
+  const Floor burst = result.floor;
   result.ceiling = probe.best();  // if no row is chosen
   result.ceiling_way = probe.way();
   bool chosen = false;
@@ -255,6 +256,7 @@ BenchResult bench(const Problem& given, const Ceilings& ceilings, const BenchOpt
     if (!compute) row.ceiling = probe.best();
     const Floor floor = floor_beside(problem, result.cost, ceilings, row.ceiling, compute, options.warm, threads);
     row.roof_share = floor.time_ns / ns;
+    if (compute) row.burst_share = burst.time_ns / ns;
     if (!row.chosen) continue;
     result.ceiling = row.ceiling;
     result.floor = floor;

@@ -19,6 +19,7 @@ struct BenchRow {
   Samples samples;
   double ceiling = 0;  // Gop/s or GB/s, whichever bounds, measured between this row's samples
   double gop_s = 0, gb_s = 0, roof_share = 0;
+  double burst_share = 0;  // of the machine's best window, where arithmetic bounds: the clock under load is lower
   bool chosen = false;
   bool timed() const { return samples.count() > 0; }
 };

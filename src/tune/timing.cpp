@@ -73,8 +73,10 @@ double median_ratio(const Samples& a, const Samples& b) {
 
 int rotation_count(int64_t bytes_per_set, int64_t last_cache_bytes, int64_t most_bytes) {
   if (bytes_per_set <= 0) return 1;
+  // So many sets of the smallest buffers are 16 MB: past every L2; a million of them took a gigabyte and a minute.
+  constexpr int64_t most_sets = 1 << 14;
   const int64_t wanted = 2 * last_cache_bytes / bytes_per_set + 1;
-  return int(std::clamp<int64_t>(std::min(wanted, most_bytes / bytes_per_set), 1, 1 << 20));
+  return int(std::clamp<int64_t>(std::min(wanted, most_bytes / bytes_per_set), 1, most_sets));
 }
 
 }  // namespace ridgeline

@@ -7,6 +7,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "kernels/cpu/masked_inl.h"
+
 #include "kernels/cpu/elementwise/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -35,7 +37,7 @@ float block(float* s, int64_t visible, int64_t count, RowState* state) {
   }
   for (; i < visible; i += width) {
     const auto mask = hn::FirstN(d, size_t(visible - i < width ? visible - i : width));
-    m0 = hn::Max(m0, hn::IfThenElse(mask, hn::MaskedLoad(mask, d, s + i), least));
+    m0 = hn::Max(m0, hn::IfThenElse(mask, LoadMasked(mask, d, s + i), least));
   }
   const float top = hn::GetLane(hn::MaxOfLanes(d, hn::Max(m0, m1)));
   const float largest = top > state->largest ? top : state->largest;
@@ -61,7 +63,7 @@ float block(float* s, int64_t visible, int64_t count, RowState* state) {
   }
   for (; i < visible; i += width) {
     const auto mask = hn::FirstN(d, size_t(visible - i < width ? visible - i : width));
-    const VF a = hn::IfThenElseZero(mask, weight(hn::Sub(hn::MaskedLoad(mask, d, s + i), around)));
+    const VF a = hn::IfThenElseZero(mask, weight(hn::Sub(LoadMasked(mask, d, s + i), around)));
     hn::BlendedStore(a, mask, d, s + i);
     sum0 = hn::Add(sum0, a);
   }
@@ -89,7 +91,7 @@ void dots(const float* q, const float* k, int64_t k_row, int64_t depth, int64_t 
   auto one = [&](const float* row) HWY_ATTR {
     VF sum = hn::Zero(d);
     for (int64_t j = 0; j < end; j += width) sum = hn::MulAdd(hn::LoadU(d, q + j), hn::LoadU(d, row + j), sum);
-    if (end < depth) sum = hn::MulAdd(hn::MaskedLoad(mask, d, q + end), hn::MaskedLoad(mask, d, row + end), sum);
+    if (end < depth) sum = hn::MulAdd(LoadMasked(mask, d, q + end), LoadMasked(mask, d, row + end), sum);
     return sum;
   };
   for (int64_t t = 0; t < count; ++t) scores[t] = factor * hn::GetLane(hn::SumOfLanes(d, one(k + t * k_row)));
@@ -103,10 +105,10 @@ void weighted(const float* w, const float* v, int64_t v_row, int64_t depth, int6
     VF a = hn::Zero(d), b = a;
     int64_t t = 0;
     for (; t + 2 <= count; t += 2) {
-      a = hn::MulAdd(splat(w[t]), hn::MaskedLoad(mask, d, v + t * v_row + j), a);
-      b = hn::MulAdd(splat(w[t + 1]), hn::MaskedLoad(mask, d, v + (t + 1) * v_row + j), b);
+      a = hn::MulAdd(splat(w[t]), LoadMasked(mask, d, v + t * v_row + j), a);
+      b = hn::MulAdd(splat(w[t + 1]), LoadMasked(mask, d, v + (t + 1) * v_row + j), b);
     }
-    if (t < count) a = hn::MulAdd(splat(w[t]), hn::MaskedLoad(mask, d, v + t * v_row + j), a);
+    if (t < count) a = hn::MulAdd(splat(w[t]), LoadMasked(mask, d, v + t * v_row + j), a);
     hn::BlendedStore(hn::Add(a, b), mask, d, y + j);
   }
 }

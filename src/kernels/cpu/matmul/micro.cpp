@@ -8,6 +8,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "kernels/cpu/masked_inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu {
 namespace {
@@ -50,7 +52,7 @@ HWY_INLINE void Finish(const MicroTile& tile, V (&acc)[MR][NB]) {
   if (bias) {
 #pragma GCC unroll 4
     for (int j = 0; j < NB; ++j) {
-      const V v = kMasked && j == NB - 1 ? hn::MaskedLoad(mask, d, bias + j * N) : hn::LoadU(d, bias + j * N);
+      const V v = kMasked && j == NB - 1 ? LoadMasked(mask, d, bias + j * N) : hn::LoadU(d, bias + j * N);
 #pragma GCC unroll 16
       for (int r = 0; r < MR; ++r) acc[r][j] = hn::Add(acc[r][j], v);
     }
@@ -60,8 +62,8 @@ HWY_INLINE void Finish(const MicroTile& tile, V (&acc)[MR][NB]) {
     for (int r = 0; r < MR; ++r, add += add_row) {
 #pragma GCC unroll 4
       for (int j = 0; j < NB; ++j)
-        acc[r][j] = hn::Add(acc[r][j],
-                            kMasked && j == NB - 1 ? hn::MaskedLoad(mask, d, add + j * N) : hn::LoadU(d, add + j * N));
+        acc[r][j] =
+            hn::Add(acc[r][j], kMasked && j == NB - 1 ? LoadMasked(mask, d, add + j * N) : hn::LoadU(d, add + j * N));
     }
   }
   if (tile.clamp) {
@@ -122,7 +124,7 @@ void Tile(const MicroTile& tile) {
 #pragma GCC unroll 4
     for (int j = 0; j < NB; ++j) {
       const float* p = b + j * N;
-      w[j] = kMasked && j == NB - 1 ? hn::MaskedLoad(mask, d, p) : hn::LoadU(d, p);
+      w[j] = kMasked && j == NB - 1 ? LoadMasked(mask, d, p) : hn::LoadU(d, p);
       if (kLone) hwy::Prefetch(p + kAhead);
     }
 #pragma GCC unroll 16

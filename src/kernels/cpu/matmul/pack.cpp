@@ -11,6 +11,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "kernels/cpu/masked_inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu {
 namespace {
@@ -53,8 +55,10 @@ void TransposeStrip(const float* src, int64_t src_row, float* dst, int64_t dst_r
 }
 constexpr int64_t kStrip = 4;
 #else
-void TransposeStrip(const float* src, int64_t, float* dst, int64_t, V scale) {
-  hn::StoreU(hn::Mul(scale, hn::LoadU(D(), src)), D(), dst);
+// The baseline has one lane with some compilers and four with others.
+void TransposeStrip(const float* src, int64_t src_row, float* dst, int64_t, V scale) {
+  const float factor = hn::GetLane(scale);
+  for (int64_t r = 0; r < kLanes; ++r) dst[r] = factor * src[r * src_row];
 }
 constexpr int64_t kStrip = 1;
 #endif
@@ -83,8 +87,8 @@ void PackPanel(const float* b, int64_t stride_k, int64_t stride_n, int64_t k, in
     const auto first = hn::FirstN(d, size_t(cols < kLanes ? cols : kLanes));
     const auto second = hn::FirstN(d, size_t(cols < kLanes ? 0 : cols - kLanes));
     for (int64_t t = 0; t < k; ++t, b += stride_k, dst += kWidth) {
-      hn::StoreU(hn::Mul(scales, hn::MaskedLoad(first, d, b)), d, dst);
-      hn::StoreU(hn::Mul(scales, cols > kLanes ? hn::MaskedLoad(second, d, b + kLanes) : hn::Zero(d)), d, dst + kLanes);
+      hn::StoreU(hn::Mul(scales, LoadMasked(first, d, b)), d, dst);
+      hn::StoreU(hn::Mul(scales, cols > kLanes ? LoadMasked(second, d, b + kLanes) : hn::Zero(d)), d, dst + kLanes);
     }
     return;
   }

@@ -7,6 +7,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "kernels/cpu/masked_inl.h"
+
 #include "kernels/cpu/elementwise/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -66,7 +68,7 @@ float largest(const float* x, int64_t n) {
   for (; i + lanes <= n; i += lanes) m0 = hn::Max(m0, hn::LoadU(d, x + i));
   if (i < n) {
     const auto mask = tail_mask(n);
-    m1 = hn::Max(m1, hn::IfThenElse(mask, hn::MaskedLoad(mask, d, x + i), least));
+    m1 = hn::Max(m1, hn::IfThenElse(mask, LoadMasked(mask, d, x + i), least));
   }
   return hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(m0, m1), hn::Max(m2, m3))));
 }
@@ -84,7 +86,7 @@ void softmax(const float* x, float* y, int64_t n, bool logarithm) {
     return e;
   });
   if (end < n) {
-    const VF e = hn::IfThenElseZero(mask, exp_negative(hn::Sub(hn::MaskedLoad(mask, d, x + end), top)));
+    const VF e = hn::IfThenElseZero(mask, exp_negative(hn::Sub(LoadMasked(mask, d, x + end), top)));
     if (!logarithm) hn::BlendedStore(e, mask, d, y + end);
     sum += hn::GetLane(hn::SumOfLanes(d, e));
   }
@@ -92,11 +94,11 @@ void softmax(const float* x, float* y, int64_t n, bool logarithm) {
     const VF shift = splat(__builtin_logf(sum));
     for_vectors(
         n, [&](int, int64_t i) HWY_ATTR { hn::StoreU(hn::Sub(hn::Sub(hn::LoadU(d, x + i), top), shift), d, y + i); });
-    if (end < n) hn::BlendedStore(hn::Sub(hn::Sub(hn::MaskedLoad(mask, d, x + end), top), shift), mask, d, y + end);
+    if (end < n) hn::BlendedStore(hn::Sub(hn::Sub(LoadMasked(mask, d, x + end), top), shift), mask, d, y + end);
   } else {
     const VF inverse = splat(1.0f / sum);
     for_vectors(n, [&](int, int64_t i) HWY_ATTR { hn::StoreU(hn::Mul(hn::LoadU(d, y + i), inverse), d, y + i); });
-    if (end < n) hn::BlendedStore(hn::Mul(hn::MaskedLoad(mask, d, y + end), inverse), mask, d, y + end);
+    if (end < n) hn::BlendedStore(hn::Mul(LoadMasked(mask, d, y + end), inverse), mask, d, y + end);
   }
 }
 
@@ -105,19 +107,19 @@ template <class M>
 HWY_INLINE void softmax_vector(const float* x, int64_t x_step, float* y, int64_t y_step, int64_t extent, M mask,
                                bool logarithm) {
   const F32 d;
-  VF top = hn::MaskedLoad(mask, d, x);
-  for (int64_t k = 1; k < extent; ++k) top = hn::Max(top, hn::MaskedLoad(mask, d, x + k * x_step));
+  VF top = LoadMasked(mask, d, x);
+  for (int64_t k = 1; k < extent; ++k) top = hn::Max(top, LoadMasked(mask, d, x + k * x_step));
   VF sum = hn::Zero(d);
   for (int64_t k = 0; k < extent; ++k) {
-    const VF e = exp_negative(hn::Sub(hn::MaskedLoad(mask, d, x + k * x_step), top));
+    const VF e = exp_negative(hn::Sub(LoadMasked(mask, d, x + k * x_step), top));
     sum = hn::Add(sum, e);
     if (!logarithm) hn::BlendedStore(e, mask, d, y + k * y_step);
   }
   const VF factor = logarithm ? log_f32(sum) : hn::Div(splat(1.0f), sum);
   for (int64_t k = 0; k < extent; ++k) {
     float* to = y + k * y_step;
-    const VF v = logarithm ? hn::Sub(hn::Sub(hn::MaskedLoad(mask, d, x + k * x_step), top), factor)
-                           : hn::Mul(hn::MaskedLoad(mask, d, to), factor);
+    const VF v = logarithm ? hn::Sub(hn::Sub(LoadMasked(mask, d, x + k * x_step), top), factor)
+                           : hn::Mul(LoadMasked(mask, d, to), factor);
     hn::BlendedStore(v, mask, d, to);
   }
 }
@@ -148,13 +150,13 @@ void norm(const NormRow& r) {
       return v;
     });
     if (end < n) {
-      const VF v = hn::Add(hn::MaskedLoad(mask, d, r.x + end), hn::MaskedLoad(mask, d, r.residual + end));
+      const VF v = hn::Add(LoadMasked(mask, d, r.x + end), LoadMasked(mask, d, r.residual + end));
       hn::BlendedStore(v, mask, d, r.sum + end);
       total += hn::GetLane(hn::SumOfLanes(d, v));
     }
   } else if (r.centered) {
     total = sum_of(n, [&](int64_t i) HWY_ATTR { return hn::LoadU(d, s + i); });
-    if (end < n) total += hn::GetLane(hn::SumOfLanes(d, hn::MaskedLoad(mask, d, s + end)));
+    if (end < n) total += hn::GetLane(hn::SumOfLanes(d, LoadMasked(mask, d, s + end)));
   }
   const float mean = r.centered ? total / float(n) : 0.0f;
   const VF m = splat(mean);
@@ -163,7 +165,7 @@ void norm(const NormRow& r) {
     return hn::Mul(v, v);
   });
   if (end < n) {
-    const VF v = hn::IfThenElseZero(mask, hn::Sub(hn::MaskedLoad(mask, d, s + end), m));
+    const VF v = hn::IfThenElseZero(mask, hn::Sub(LoadMasked(mask, d, s + end), m));
     squares += hn::GetLane(hn::SumOfLanes(d, hn::Mul(v, v)));
   }
   const float inverse = 1.0f / __builtin_sqrtf(squares / float(n) + r.epsilon);
@@ -186,9 +188,9 @@ void norm(const NormRow& r) {
     });
   }
   if (end == n) return;
-  const VF a = scale ? hn::MaskedLoad(mask, d, scale + end) : scale_one,
-           b = bias ? hn::MaskedLoad(mask, d, bias + end) : bias_one;
-  hn::BlendedStore(finish(hn::MaskedLoad(mask, d, s + end), a, b), mask, d, r.y + end);
+  const VF a = scale ? LoadMasked(mask, d, scale + end) : scale_one,
+           b = bias ? LoadMasked(mask, d, bias + end) : bias_one;
+  hn::BlendedStore(finish(LoadMasked(mask, d, s + end), a, b), mask, d, r.y + end);
 }
 
 /// Long blocks in pieces, so that a sum of a million numbers loses no more than one of a few thousand.
@@ -206,7 +208,7 @@ void block_moments(const float* x, int64_t n, float* mean, float* variance) {
     const float* p = x + at;
     float s = sum_of(count, [&](int64_t i) HWY_ATTR { return hn::LoadU(d, p + i); });
     const int64_t end = whole(count);
-    if (end < count) s += hn::GetLane(hn::SumOfLanes(d, hn::MaskedLoad(tail_mask(count), d, p + end)));
+    if (end < count) s += hn::GetLane(hn::SumOfLanes(d, LoadMasked(tail_mask(count), d, p + end)));
     return s;
   });
   *mean = float(total / double(n));
@@ -220,7 +222,7 @@ void block_moments(const float* x, int64_t n, float* mean, float* variance) {
     const int64_t end = whole(count);
     if (end < count) {
       const auto mask = tail_mask(count);
-      const VF v = hn::IfThenElseZero(mask, hn::Sub(hn::MaskedLoad(mask, d, p + end), m));
+      const VF v = hn::IfThenElseZero(mask, hn::Sub(LoadMasked(mask, d, p + end), m));
       s += hn::GetLane(hn::SumOfLanes(d, hn::Mul(v, v)));
     }
     return s;

@@ -7,6 +7,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "kernels/cpu/masked_inl.h"
+
 #include "kernels/cpu/elementwise/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -51,7 +53,7 @@ void lanes_of(const float* x, const int64_t* offsets, int64_t taps, float* y, in
   for (; j < lanes; j += width) {
     const auto mask = hn::FirstN(d, size_t(lanes - j < width ? lanes - j : width));
     VF a = start<kMax>();
-    for (int64_t t = 0; t < taps; ++t) a = fold2<kMax>(a, hn::MaskedLoad(mask, d, x + offsets[t] + j));
+    for (int64_t t = 0; t < taps; ++t) a = fold2<kMax>(a, LoadMasked(mask, d, x + offsets[t] + j));
     hn::BlendedStore(finish(a), mask, d, y + j);
   }
 }
@@ -151,12 +153,12 @@ void columns_of(const float* x, int64_t step, int64_t n, float* y, int64_t lanes
     int64_t k = 0;
     for (; k + 4 <= n; k += 4) {
       const float* p = x + k * step + j;
-      a = fold2<kMax>(a, hn::MaskedLoad(mask, d, p));
-      b = fold2<kMax>(b, hn::MaskedLoad(mask, d, p + step));
-      c = fold2<kMax>(c, hn::MaskedLoad(mask, d, p + 2 * step));
-      e = fold2<kMax>(e, hn::MaskedLoad(mask, d, p + 3 * step));
+      a = fold2<kMax>(a, LoadMasked(mask, d, p));
+      b = fold2<kMax>(b, LoadMasked(mask, d, p + step));
+      c = fold2<kMax>(c, LoadMasked(mask, d, p + 2 * step));
+      e = fold2<kMax>(e, LoadMasked(mask, d, p + 3 * step));
     }
-    for (; k < n; ++k) a = fold2<kMax>(a, hn::MaskedLoad(mask, d, x + k * step + j));
+    for (; k < n; ++k) a = fold2<kMax>(a, LoadMasked(mask, d, x + k * step + j));
     hn::BlendedStore(fold2<kMax>(fold2<kMax>(a, b), fold2<kMax>(c, e)), mask, d, y + j);
   }
 }

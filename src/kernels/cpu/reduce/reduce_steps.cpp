@@ -7,6 +7,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "kernels/cpu/masked_inl.h"
+
 #include <cmath>
 
 #include "kernels/cpu/elementwise/vector_math-inl.h"
@@ -50,7 +52,7 @@ float piece(const float* x, int64_t n) {
   }
   for (; i < n; i += width) {
     const auto mask = hn::FirstN(d, size_t(n - i < width ? n - i : width));
-    a = F::two(a, hn::IfThenElse(mask, F::each(hn::MaskedLoad(mask, d, x + i)), F::start()));
+    a = F::two(a, hn::IfThenElse(mask, F::each(LoadMasked(mask, d, x + i)), F::start()));
   }
   a = F::two(F::two(a, b), F::two(c, e));
   HWY_ALIGN float lanes[HWY_MAX_BYTES / 4];
@@ -80,13 +82,12 @@ void lanes_of(const float* x, int64_t step, int64_t n, float* y, int64_t lanes) 
         for (int64_t j = 0; j < end; j += width)
           hn::Store(F::two(hn::Load(d, block + j), F::each(hn::LoadU(d, p + j))), d, block + j);
         if (end < count)
-          hn::Store(F::two(hn::Load(d, block + end), F::each(hn::MaskedLoad(mask, d, p + end))), d, block + end);
+          hn::Store(F::two(hn::Load(d, block + end), F::each(LoadMasked(mask, d, p + end))), d, block + end);
       }
       for (int64_t j = 0; j < end; j += width)
         hn::StoreU(F::two(hn::LoadU(d, y + j0 + j), hn::Load(d, block + j)), d, y + j0 + j);
       if (end < count)
-        hn::BlendedStore(F::two(hn::MaskedLoad(mask, d, y + j0 + end), hn::Load(d, block + end)), mask, d,
-                         y + j0 + end);
+        hn::BlendedStore(F::two(LoadMasked(mask, d, y + j0 + end), hn::Load(d, block + end)), mask, d, y + j0 + end);
     }
   }
 }
