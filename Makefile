@@ -7,7 +7,7 @@ PREFIX ?= /usr/local
 export JOBS
 
 .DEFAULT_GOAL := build
-.PHONY: build demo test test-sanitized test-long lint lint-long format install clean help
+.PHONY: build demo test test-release test-sanitized test-long lint lint-long format install clean help
 
 build: ## build the release binary, build/release/ridgeline
 	@tools/packages.sh build
@@ -17,11 +17,15 @@ build: ## build the release binary, build/release/ridgeline
 demo: build ## make a ResNet-50 with separate BatchNormalization and optimize it on this machine
 	@tools/demo.sh $(RIDGELINE)
 
-test: ## every test in a release build, random problems, the install example, the documents; under 20 minutes on 2 cores
+test: ## every test in a release build and in a sanitizer build, random problems, fuzzing, the install example, the documents; under 20 minutes on 2 cores
 	@tools/packages.sh build test
 	@tools/test.sh
 
-test-sanitized: ## the same tests under address and undefined-behaviour sanitizers, and 60 s of fuzzing the importer
+test-release: ## of these, what needs the release build alone
+	@tools/packages.sh build test
+	@tools/test.sh release
+
+test-sanitized: ## of these, the build with address and undefined-behaviour sanitizers, and 60 s of fuzzing the importer
 	@tools/packages.sh build test
 	@tools/test.sh sanitized
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Tests: tools/test.sh [sanitized|long]. The last line is the count.
+# Tests: tools/test.sh [release|sanitized|long], without a word release and sanitized. The last line is the count.
 # Order: what is quick and likely to fail comes first.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -53,29 +53,32 @@ sanitized() { # sanitized SECONDS: of fuzzing
   step "import fuzzing, $1 s" tools/fuzz.sh "$1"
 }
 
-if [ "$mode" = sanitized ]; then
-  sanitized 60
-  finish
-  exit
-fi
+release() {
+  echo "release build and its tests"
+  if built release; then
+    run_ctest release
+    step "random problems" build/release/ridgeline check --cases 5000
+    step "install and use" tools/check_install.sh
+    step "docs up to date" tools/check_docs.sh
+  fi
+  step "order of includes" python3 tools/check_includes.py
+}
 
-echo "release build and its tests"
-if built release; then
-  run_ctest release
-  step "random problems" build/release/ridgeline check --cases 5000
-  step "install and use" tools/check_install.sh
-  step "docs up to date" tools/check_docs.sh
-fi
-step "order of includes" python3 tools/check_includes.py
-
-if [ "$mode" = long ]; then
+longer() {
   echo "longer sweeps"
   if [ -x build/release/ridgeline ]; then
     step "20,000 random problems" build/release/ridgeline check --cases 20000
     step "ONNX node suite" build/release/ridgeline suite /usr/share/libonnx-testdata/data/node
   fi
   # The thread sanitizer needs addresses where its shadow memory expects them.
-  built tsan && TSAN_OPTIONS=halt_on_error=1 run_ctest tsan -R "${TSAN_TESTS:-[Tt]hread|[Pp]lan|[Ss]ession}"
-  sanitized 600
-fi
+  built tsan && TSAN_OPTIONS=halt_on_error=1 run_ctest tsan -R "${TSAN_TESTS:-[Tt]hread|[Pp]lan|[Ss]ession|[Pp]ool|Context|^Op}"
+}
+
+case "$mode" in
+  "") release; sanitized 60 ;;
+  release) release ;;
+  sanitized) sanitized 60 ;;
+  long) release; longer; sanitized 600 ;;
+  *) echo "tools/test.sh: '$mode' is none of release, sanitized, long" >&2 && exit 2 ;;
+esac
 finish
