@@ -213,4 +213,9 @@ constinit const OpSchema kScaledDotProductAttention = {
     .tolerance = Tolerance::contraction(8),
 };
 
+std::span<const OpSchema* const> attention_ops() {
+  static constexpr const OpSchema* kOps[] = {&kScaledDotProductAttention};
+  return kOps;
+}
+
 }  // namespace ridgeline

@@ -232,4 +232,9 @@ constinit const OpSchema kAttention = {
     .tolerance = Tolerance::contraction(8),
 };
 
+std::span<const OpSchema* const> attention_standard_ops() {
+  static constexpr const OpSchema* kOps[] = {&kAttention};
+  return kOps;
+}
+
 }  // namespace ridgeline

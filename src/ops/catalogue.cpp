@@ -12,56 +12,25 @@ namespace ridgeline {
 
 namespace {
 
-// clang-format off
-constexpr const OpSchema* kOps[] = {
-    // ---- elementwise
-    &kAbs, &kAcos, &kAcosh, &kAdd, &kAnd, &kAsin, &kAsinh, &kAtan, &kAtanh, &kBitShift, &kBitwiseAnd, &kBitwiseNot,
-    &kBitwiseOr, &kBitwiseXor, &kCast, &kCeil, &kCelu, &kClip, &kCos, &kCosh, &kDiv, &kElu, &kEqual, &kErf, &kExp,
-    &kFloor, &kGelu, &kGreater, &kGreaterOrEqual, &kHardSigmoid, &kHardSwish, &kIsInf, &kIsNaN, &kLeakyRelu, &kLess,
-    &kLessOrEqual, &kLog, &kMax, &kMean, &kMin, &kMish, &kMod, &kMul, &kNeg, &kNot, &kOr, &kPRelu, &kPow, &kQuickGelu,
-    &kReciprocal, &kRelu, &kRound, &kSelu, &kShrink, &kSiLU, &kSigmoid, &kSign, &kSin, &kSinh, &kSoftplus, &kSoftsign,
-    &kSqrt, &kSub, &kSum, &kSwish, &kTan, &kTanh, &kThresholdedRelu, &kWhere, &kXor,
-    // ---- movement
-    &kCastLike, &kConcat, &kConstantOfShape, &kCopy, &kCumSum, &kDepthToSpace, &kDropout, &kExpand, &kEyeLike,
-    &kFlatten, &kGather, &kGatherElements, &kGatherND, &kIdentity, &kNonZero, &kOneHot, &kPad, &kRange, &kReshape,
-    &kResize, &kReverseSequence, &kScatterElements, &kScatterND, &kShape, &kSize, &kSlice, &kSpaceToDepth, &kSplit,
-    &kSqueeze, &kTile, &kTopK, &kTranspose, &kTrilu, &kUnsqueeze,
-
-    // ---- control
-
-    // ---- reduce
-    &kReduceSum, &kReduceMean, &kReduceMax, &kReduceMin, &kReduceProd, &kReduceL1, &kReduceL2, &kReduceLogSum,
-    &kReduceLogSumExp, &kReduceSumSquare, &kArgMax, &kArgMin,
-
-    // ---- normalize
-    &kSoftmax, &kLogSoftmax, &kHardmax, &kLayerNormalization, &kRmsNormalization, &kSimplifiedLayerNormalization,
-    &kAddLayerNormalization, &kAddRmsNormalization, &kSkipLayerNormalization, &kSkipSimplifiedLayerNormalization,
-    &kBatchNormalization, &kInstanceNormalization, &kGroupNormalization, &kLpNormalization, &kMeanVarianceNormalization,
-    &kLrn,
-
-    // ---- matmul
-    &kMatMul, &kGemm, &kFusedMatMul, &kMatMulInteger, &kQLinearMatMul,
-
-    // ---- conv
-    &kConv, &kConvTranspose, &kConvInteger, &kQLinearConv,
-
-    // ---- pool
-    &kMaxPool, &kAveragePool, &kLpPool, &kGlobalAveragePool, &kGlobalMaxPool, &kGlobalLpPool,
-
-    // ---- attention
-    &kScaledDotProductAttention,
-    &kAttention,
-
-    // ---- quantize
-    &kQuantizeLinear, &kDequantizeLinear, &kDynamicQuantizeLinear,
-
-    // ---- recurrent
-
-    // ---- loss
-    &kNegativeLogLikelihoodLoss,
-    &kSoftmaxCrossEntropyLoss,
-};
-// clang-format on
+constexpr std::span<const OpSchema* const> (*kFamilies[])() = {elementwise_ops,
+                                                               elementwise_logic_ops,
+                                                               movement_view_ops,
+                                                               movement_slice_ops,
+                                                               movement_make_ops,
+                                                               movement_blocks_ops,
+                                                               movement_gather_ops,
+                                                               movement_resize_ops,
+                                                               reduce_ops,
+                                                               softmax_ops,
+                                                               normalize_ops,
+                                                               normalize_channels_ops,
+                                                               matmul_ops,
+                                                               conv_ops,
+                                                               pool_ops,
+                                                               attention_ops,
+                                                               attention_standard_ops,
+                                                               quantize_ops,
+                                                               loss_ops};
 
 // Operators from outside, newest first.
 struct Registered {
@@ -90,7 +59,10 @@ std::string_view standard_domain(std::string_view domain) { return domain == "ai
 std::span<const OpSchema* const> catalogue() {
   static const std::vector<const OpSchema*> all = [] {
     std::vector<const OpSchema*> list = {&elementwise_op()};
-    list.insert(list.end(), std::begin(kOps), std::end(kOps));
+    for (const auto family : kFamilies) {
+      const std::span<const OpSchema* const> ops = family();
+      list.insert(list.end(), ops.begin(), ops.end());
+    }
     return list;
   }();
   return all;

@@ -457,4 +457,9 @@ constinit const OpSchema kQLinearConv = {
     .tolerance = Tolerance::elementwise(1),  // a sum that lies between two integers may go either way
 };
 
+std::span<const OpSchema* const> conv_ops() {
+  static constexpr const OpSchema* kOps[] = {&kConv, &kConvTranspose, &kConvInteger, &kQLinearConv};
+  return kOps;
+}
+
 }  // namespace ridgeline

@@ -168,4 +168,14 @@ constexpr OpSchema prelu() {
 
 constinit const OpSchema kPRelu = prelu();
 
+std::span<const OpSchema* const> elementwise_ops() {
+  static constexpr const OpSchema* kOps[] = {
+      &kAbs,         &kAcos,      &kAcosh,     &kAdd,  &kAsin,   &kAsinh, &kAtan,    &kAtanh, &kCeil,
+      &kCelu,        &kCos,       &kCosh,      &kDiv,  &kElu,    &kErf,   &kExp,     &kFloor, &kGelu,
+      &kHardSigmoid, &kHardSwish, &kLeakyRelu, &kLog,  &kMish,   &kMul,   &kNeg,     &kPRelu, &kQuickGelu,
+      &kReciprocal,  &kRelu,      &kRound,     &kSelu, &kShrink, &kSiLU,  &kSigmoid, &kSign,  &kSin,
+      &kSinh,        &kSoftplus,  &kSoftsign,  &kSqrt, &kSub,    &kSwish, &kTan,     &kTanh,  &kThresholdedRelu};
+  return kOps;
+}
+
 }  // namespace ridgeline

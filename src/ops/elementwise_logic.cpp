@@ -160,4 +160,33 @@ constinit const OpSchema kCast =
                   "input=u8[2] to=9"})
         .ulps(0);
 
+std::span<const OpSchema* const> elementwise_logic_ops() {
+  static constexpr const OpSchema* kOps[] = {&kAnd,
+                                             &kBitShift,
+                                             &kBitwiseAnd,
+                                             &kBitwiseNot,
+                                             &kBitwiseOr,
+                                             &kBitwiseXor,
+                                             &kCast,
+                                             &kClip,
+                                             &kEqual,
+                                             &kGreater,
+                                             &kGreaterOrEqual,
+                                             &kIsInf,
+                                             &kIsNaN,
+                                             &kLess,
+                                             &kLessOrEqual,
+                                             &kMax,
+                                             &kMean,
+                                             &kMin,
+                                             &kMod,
+                                             &kNot,
+                                             &kOr,
+                                             &kPow,
+                                             &kSum,
+                                             &kWhere,
+                                             &kXor};
+  return kOps;
+}
+
 }  // namespace ridgeline

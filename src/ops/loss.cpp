@@ -113,4 +113,9 @@ constinit const OpSchema kSoftmaxCrossEntropyLoss = {
     .tolerance = Tolerance::reduction(),
 };
 
+std::span<const OpSchema* const> loss_ops() {
+  static constexpr const OpSchema* kOps[] = {&kNegativeLogLikelihoodLoss, &kSoftmaxCrossEntropyLoss};
+  return kOps;
+}
+
 }  // namespace ridgeline

@@ -420,4 +420,9 @@ constinit const OpSchema kQLinearMatMul = {
     .tolerance = Tolerance::elementwise(1),  // a product that lies between two integers may go either way
 };
 
+std::span<const OpSchema* const> matmul_ops() {
+  static constexpr const OpSchema* kOps[] = {&kMatMul, &kGemm, &kFusedMatMul, &kMatMulInteger, &kQLinearMatMul};
+  return kOps;
+}
+
 }  // namespace ridgeline

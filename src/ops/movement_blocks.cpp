@@ -108,4 +108,9 @@ constinit const OpSchema kSpaceToDepth = {
     .samples = {"input=f32[2,3,6,10] blocksize=2", "input=f32[1,2,9,6] blocksize=3", "input=i64[0,1,4,4] blocksize=2"},
 };
 
+std::span<const OpSchema* const> movement_blocks_ops() {
+  static constexpr const OpSchema* kOps[] = {&kDepthToSpace, &kSpaceToDepth};
+  return kOps;
+}
+
 }  // namespace ridgeline

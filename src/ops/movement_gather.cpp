@@ -447,4 +447,10 @@ constinit const OpSchema kReverseSequence = {
                 "input=i64[2,5] sequence_lens=i64{0,5} batch_axis=0 time_axis=1"},
 };
 
+std::span<const OpSchema* const> movement_gather_ops() {
+  static constexpr const OpSchema* kOps[] = {&kGather,          &kGatherElements,  &kGatherND, &kOneHot,
+                                             &kReverseSequence, &kScatterElements, &kScatterND};
+  return kOps;
+}
+
 }  // namespace ridgeline

@@ -363,4 +363,10 @@ constinit const OpSchema kNonZero = {
     .samples = {"X=i64{0,3,0,1}", "X=i64{}"},
 };
 
+std::span<const OpSchema* const> movement_make_ops() {
+  static constexpr const OpSchema* kOps[] = {&kConstantOfShape, &kCumSum, &kEyeLike, &kNonZero,
+                                             &kRange,           &kTopK,   &kTrilu};
+  return kOps;
+}
+
 }  // namespace ridgeline

@@ -266,4 +266,9 @@ constinit const OpSchema kResize = {
     .tolerance = Tolerance::contraction(),
 };
 
+std::span<const OpSchema* const> movement_resize_ops() {
+  static constexpr const OpSchema* kOps[] = {&kResize};
+  return kOps;
+}
+
 }  // namespace ridgeline

@@ -447,4 +447,9 @@ constinit const OpSchema kPad = {
                 "data=f32[5,6] pads=i64{-1,2,0,-3}", "data=f16[0,4] pads=i64{1,0,1,0} constant_value=f16[]"},
 };
 
+std::span<const OpSchema* const> movement_slice_ops() {
+  static constexpr const OpSchema* kOps[] = {&kConcat, &kPad, &kSlice, &kSplit, &kTile};
+  return kOps;
+}
+
 }  // namespace ridgeline

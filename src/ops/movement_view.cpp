@@ -387,4 +387,10 @@ constinit const OpSchema kSize = {
     .samples = {"data=f32[2,3,65]", "data=f32[]", "data=bool[0,4]"},
 };
 
+std::span<const OpSchema* const> movement_view_ops() {
+  static constexpr const OpSchema* kOps[] = {&kCastLike, &kCopy,  &kDropout, &kExpand,  &kFlatten,   &kIdentity,
+                                             &kReshape,  &kShape, &kSize,    &kSqueeze, &kTranspose, &kUnsqueeze};
+  return kOps;
+}
+
 }  // namespace ridgeline

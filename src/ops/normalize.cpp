@@ -495,4 +495,11 @@ constinit const OpSchema kSkipSimplifiedLayerNormalization = {
     .tolerance = Tolerance::reduction(),
 };
 
+std::span<const OpSchema* const> normalize_ops() {
+  static constexpr const OpSchema* kOps[] = {
+      &kLayerNormalization,  &kRmsNormalization,       &kSimplifiedLayerNormalization,    &kAddLayerNormalization,
+      &kAddRmsNormalization, &kSkipLayerNormalization, &kSkipSimplifiedLayerNormalization};
+  return kOps;
+}
+
 }  // namespace ridgeline

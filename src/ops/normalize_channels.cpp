@@ -488,4 +488,10 @@ constinit const OpSchema kLrn = {
     .tolerance = Tolerance::reduction(),
 };
 
+std::span<const OpSchema* const> normalize_channels_ops() {
+  static constexpr const OpSchema* kOps[] = {&kBatchNormalization, &kInstanceNormalization,     &kGroupNormalization,
+                                             &kLpNormalization,    &kMeanVarianceNormalization, &kLrn};
+  return kOps;
+}
+
 }  // namespace ridgeline

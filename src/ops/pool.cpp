@@ -418,4 +418,10 @@ constinit const OpSchema kGlobalLpPool = {
     .tolerance = Tolerance::reduction(),
 };
 
+std::span<const OpSchema* const> pool_ops() {
+  static constexpr const OpSchema* kOps[] = {&kMaxPool,           &kAveragePool,   &kLpPool,
+                                             &kGlobalAveragePool, &kGlobalMaxPool, &kGlobalLpPool};
+  return kOps;
+}
+
 }  // namespace ridgeline

@@ -222,4 +222,9 @@ constinit const OpSchema kDynamicQuantizeLinear = {
     .tolerance = Tolerance::elementwise(1),
 };
 
+std::span<const OpSchema* const> quantize_ops() {
+  static constexpr const OpSchema* kOps[] = {&kQuantizeLinear, &kDequantizeLinear, &kDynamicQuantizeLinear};
+  return kOps;
+}
+
 }  // namespace ridgeline

@@ -403,4 +403,11 @@ constinit const OpSchema kArgMin = arg_extreme<false>(
     "ArgMin",
     "Index of the smallest element along an axis, the first of equals (or the last). Source: ONNX ArgMin-13.");
 
+std::span<const OpSchema* const> reduce_ops() {
+  static constexpr const OpSchema* kOps[] = {&kReduceSum,       &kReduceMean,      &kReduceMax, &kReduceMin,
+                                             &kReduceProd,      &kReduceL1,        &kReduceL2,  &kReduceLogSum,
+                                             &kReduceLogSumExp, &kReduceSumSquare, &kArgMax,    &kArgMin};
+  return kOps;
+}
+
 }  // namespace ridgeline

@@ -159,4 +159,9 @@ constinit const OpSchema kHardmax = [] {
   return schema;
 }();
 
+std::span<const OpSchema* const> softmax_ops() {
+  static constexpr const OpSchema* kOps[] = {&kSoftmax, &kLogSoftmax, &kHardmax};
+  return kOps;
+}
+
 }  // namespace ridgeline
