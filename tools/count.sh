@@ -39,6 +39,19 @@ step() { # step NAME COMMAND...: one thing that passes or fails
   return $status
 }
 
+counted() { # counted NAME COMMAND...: as step, for a command whose last line counts what passed and what failed
+  local status=0 good bad
+  step "$@" || status=$?
+  read -r good _ bad _ < <(tail -1 "build/logs/${1//[ \/]/-}.log" | grep -E '^[0-9]+ passed, [0-9]+ failed')
+  if [ "$status" -eq 0 ]; then
+    passed=$((passed - 1 + ${good:-1}))
+  else
+    passed=$((passed + ${good:-0}))
+    failed=$((failed - 1 + (${bad:-0} > 1 ? bad : 1)))
+  fi
+  return "$status"
+}
+
 finish() {
   [ ${#failures[@]} -eq 0 ] || printf 'failed: %s\n' "${failures[@]}"
   printf 'took %d s\n%d passed, %d failed\n' "$SECONDS" "$passed" "$failed"

@@ -53,10 +53,19 @@ sanitized() { # sanitized SECONDS: of fuzzing
   step "import fuzzing, $1 s" tools/fuzz.sh "$1"
 }
 
+known_failures() { # known_failures [options of tests/known/run.py]; the first Python may be one without NumPy
+  local python
+  for python in python3 /usr/bin/python3; do
+    "$python" -c 'import numpy' 2> /dev/null && break
+  done
+  "$python" tests/known/run.py "$@"
+}
+
 release() {
   echo "release build and its tests"
   if built release; then
     run_ctest release
+    counted "known failures" known_failures
     step "random problems" build/release/ridgeline check --cases 5000
     step "install and use" tools/check_install.sh
     step "docs up to date" tools/check_docs.sh
@@ -68,6 +77,7 @@ longer() {
   echo "longer sweeps"
   if [ -x build/release/ridgeline ]; then
     step "20,000 random problems" build/release/ridgeline check --cases 20000
+    counted "known failures, large" known_failures --large
     step "ONNX node suite" build/release/ridgeline suite /usr/share/libonnx-testdata/data/node
   fi
   # The thread sanitizer needs addresses where its shadow memory expects them.
