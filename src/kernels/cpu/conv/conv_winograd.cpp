@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 
+#include "core/integer.h"
 #include "kernels/cpu/conv/direct_micro.h"
 #include "kernels/cpu/conv/epilogue.h"
 #include "kernels/cpu/conv/estimate.h"
@@ -15,7 +16,7 @@
 namespace ridgeline::cpu {
 namespace {
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr ImageOrder kOrder = ImageOrder::kChannelsLast;
 
 /// Transformed input and products of a block of tiles stay in the second-level cache.
 constexpr int64_t kBlockBytes = 1200 << 10;
@@ -46,9 +47,7 @@ Support supports(const Problem& problem) {
   if (g.in_channels < 32 || g.out_channels < 32) return no("under 32 channels the transforms cost more than they save");
   if (lanes < 8) return no("needs AVX2 or better");
   if (!problem.input(1).is_constant) return no("the weights are no constant: each run would have to transform them");
-  if (!channels_last_strides(problem.input(0).layout)) return no("x is not channels-last");
-  if (!channels_last_strides(problem.output().layout)) return no("y is not channels-last");
-  return supports_epilogue(problem);
+  return supports_images(problem, kOrder);
 }
 
 /// size[0], size[1]: output pixels of a tile.
@@ -66,9 +65,9 @@ std::shared_ptr<const State> make_state(const Problem& problem, const Tile& tile
   auto state = std::make_shared<State>();
   State& s = *state;
   s.g = conv_geometry(problem);
-  s.x = *channels_last_strides(problem.input(0).layout);
-  s.y = *channels_last_strides(problem.output().layout);
-  s.epilogue = conv_epilogue(problem, ImageOrder::kChannelsLast);
+  s.x = *image_strides(problem.input(0).layout, kOrder);
+  s.y = *image_strides(problem.output().layout, kOrder);
+  s.epilogue = conv_epilogue(problem, kOrder);
   s.threads = std::max(1, problem.threads);
   s.m_h = tile.size[0], s.m_w = tile.size[1];
   s.products = (s.m_h + 2) * (s.m_w + 2);
@@ -277,12 +276,6 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool)
   }
 }
 
-bool in_place(const Problem& problem, int input) {
-  if (input < problem.op_inputs) return false;
-  const ConvEpilogue e = conv_epilogue(problem, ImageOrder::kChannelsLast);
-  return e.residual == input && e.residual_strides == *channels_last_strides(problem.output().layout);
-}
-
 }  // namespace
 
 const Kernel kConvWinograd = {
@@ -296,7 +289,7 @@ const Kernel kConvWinograd = {
     .pack = pack,
     .prepare = prepare,
     .run = run,
-    .in_place = in_place,
+    .in_place = residual_in_place<kOrder>,
     .executed_flops = executed_flops,
 };
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/integer.h"
 #include "kernels/cpu/conv/depthwise_micro.h"
 #include "kernels/cpu/conv/epilogue.h"
 #include "kernels/cpu/conv/estimate.h"
@@ -15,7 +16,7 @@
 namespace ridgeline::cpu {
 namespace {
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr ImageOrder kOrder = ImageOrder::kPlanar;
 
 constexpr int64_t kStripFloats = 6 << 10;
 
@@ -36,9 +37,7 @@ Support supports(const Problem& problem) {
   if (Support s = supports_conv(problem); !s.ok) return s;
   const ConvGeometry g = conv_geometry(problem);
   if (g.groups != g.in_channels) return no("takes one input channel a group (depthwise) only");
-  if (!planar_strides(problem.input(0).layout)) return no("the planes of x are not contiguous");
-  if (!planar_strides(problem.output().layout)) return no("the planes of y are not contiguous");
-  return supports_epilogue(problem);
+  return supports_images(problem, kOrder);
 }
 
 std::shared_ptr<const State> make_state(const Problem& problem) {
@@ -46,9 +45,9 @@ std::shared_ptr<const State> make_state(const Problem& problem) {
   State& s = *state;
   s.g = conv_geometry(problem);
   const ConvGeometry& g = s.g;
-  s.x = *planar_strides(problem.input(0).layout);
-  s.y = *planar_strides(problem.output().layout);
-  s.epilogue = conv_epilogue(problem, ImageOrder::kPlanar);
+  s.x = *image_strides(problem.input(0).layout, kOrder);
+  s.y = *image_strides(problem.output().layout, kOrder);
+  s.epilogue = conv_epilogue(problem, kOrder);
   s.lanes = depthwise_lanes();
   if (g.out_h == 0 || g.out_w == 0) return state;
   s.phase_columns = ceil_div(g.out_w, s.lanes) * s.lanes + (g.kernel_w - 1) * g.dilation_w / g.stride_w + 1;
@@ -174,12 +173,6 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool)
       .run(s.g.images * s.g.in_channels * s.strips, 1, std::ref(body));
 }
 
-bool in_place(const Problem& problem, int input) {
-  if (input < problem.op_inputs) return false;
-  const ConvEpilogue e = conv_epilogue(problem, ImageOrder::kPlanar);
-  return e.residual == input && e.residual_strides == *planar_strides(problem.output().layout);
-}
-
 }  // namespace
 
 const Kernel kConvDepthwiseNchw = {
@@ -190,7 +183,7 @@ const Kernel kConvDepthwiseNchw = {
     .workspace = workspace,
     .prepare = prepare,
     .run = run,
-    .in_place = in_place,
+    .in_place = residual_in_place<kOrder>,
 };
 
 }  // namespace ridgeline::cpu

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 
+#include "core/integer.h"
 #include "kernels/cpu/conv/depthwise_micro.h"
 #include "kernels/cpu/conv/epilogue.h"
 #include "kernels/cpu/conv/estimate.h"
@@ -12,7 +13,7 @@
 namespace ridgeline::cpu {
 namespace {
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr ImageOrder kOrder = ImageOrder::kChannelsLast;
 
 struct State {
   ConvGeometry g;
@@ -37,18 +38,16 @@ Support supports(const Problem& problem) {
   const ConvGeometry g = conv_geometry(problem);
   if (g.groups != g.in_channels || g.groups != g.out_channels) return no("takes one filter a channel (depthwise) only");
   if (g.groups == 1) return no("one channel: nothing to vectorize along");
-  if (!channels_last_strides(problem.input(0).layout)) return no("x is not channels-last");
-  if (!channels_last_strides(problem.output().layout)) return no("y is not channels-last");
-  return supports_epilogue(problem);
+  return supports_images(problem, kOrder);
 }
 
 std::shared_ptr<const State> make_state(const Problem& problem) {
   auto state = std::make_shared<State>();
   State& s = *state;
   s.g = conv_geometry(problem);
-  s.x = *channels_last_strides(problem.input(0).layout);
-  s.y = *channels_last_strides(problem.output().layout);
-  s.epilogue = conv_epilogue(problem, ImageOrder::kChannelsLast);
+  s.x = *image_strides(problem.input(0).layout, kOrder);
+  s.y = *image_strides(problem.output().layout, kOrder);
+  s.epilogue = conv_epilogue(problem, kOrder);
   s.weight_step = weight_step(s.g.in_channels);
   if (!problem.input(1).is_constant) s.packed_bytes = s.weight_step * s.g.taps() * 4;
   const int64_t lanes = depthwise_lanes(), vectors = ceil_div(s.g.in_channels, lanes);
@@ -144,12 +143,6 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool)
   pool.run(s.channel_blocks * s.g.images * s.g.out_h, 1, std::ref(body));
 }
 
-bool in_place(const Problem& problem, int input) {
-  if (input < problem.op_inputs) return false;
-  const ConvEpilogue e = conv_epilogue(problem, ImageOrder::kChannelsLast);
-  return e.residual == input && e.residual_strides == *channels_last_strides(problem.output().layout);
-}
-
 }  // namespace
 
 const Kernel kConvDepthwiseNhwc = {
@@ -162,7 +155,7 @@ const Kernel kConvDepthwiseNhwc = {
     .pack = pack,
     .prepare = prepare,
     .run = run,
-    .in_place = in_place,
+    .in_place = residual_in_place<kOrder>,
 };
 
 }  // namespace ridgeline::cpu

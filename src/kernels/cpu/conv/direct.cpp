@@ -5,12 +5,11 @@
 #include <cstring>
 #include <functional>
 
+#include "core/integer.h"
 #include "kernels/cpu/conv/direct_micro.h"
 
 namespace ridgeline::cpu {
 namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// What a block's input may take of the second-level cache beside a panel of weights; more where the weights do not
 /// stay in that cache, since each block reads all of them.
@@ -28,9 +27,8 @@ Range inside(int64_t start, int64_t taps, int64_t dilation, int64_t extent) {
 }
 
 void flatten(DirectPlan& plan) {
-  DirectShape& s = plan.shape;
-  if (s.kernel_h * s.kernel_w != 1 || s.stride_h != 1 || s.stride_w != 1 || s.pad_top || s.pad_left) return;
-  if (s.height != s.out_h || s.width != s.out_w) return;
+  ConvShape& s = plan.shape;
+  if (!s.keeps_pixels()) return;
   const auto joins = [&](const ImageStrides& t) {
     return (s.height == 1 || t.row == t.pixel * s.width) && (s.images == 1 || t.image == t.pixel * s.width * s.height);
   };
@@ -53,7 +51,7 @@ struct Block {
 
 class Runner {
  public:
-  Runner(const DirectPlan& plan, const DirectBuffers& buffers)
+  Runner(const DirectPlan& plan, const ConvBuffers& buffers)
       : plan_(plan), s_(plan.shape), b_(buffers), kernels_(direct_kernels()) {
     group_floats_ = direct_weight_floats(1, s_.out_channels, s_.depth());
   }
@@ -207,20 +205,20 @@ class Runner {
   }
 
   const DirectPlan& plan_;
-  const DirectShape& s_;
-  const DirectBuffers& b_;
+  const ConvShape& s_;
+  const ConvBuffers& b_;
   const DirectKernels kernels_;
   int64_t group_floats_;
 };
 
 }  // namespace
 
-DirectPlan direct_plan(const DirectShape& shape, int threads) {
+DirectPlan direct_plan(const ConvShape& shape, int threads) {
   DirectPlan plan;
   plan.shape = shape;
   plan.threads = std::max(1, threads);
   flatten(plan);
-  const DirectShape& s = plan.shape;
+  const ConvShape& s = plan.shape;
   const DirectKernels kernels = direct_kernels();
   plan.max_tile = kernels.max_tile;
   plan.width = 2 * kernels.lanes;
@@ -294,7 +292,7 @@ int64_t direct_weight_floats(int64_t groups, int64_t out_channels, int64_t depth
   return groups * ceil_div(out_channels, lanes) * lanes * depth;
 }
 
-void pack_direct_weights(const DirectShape& shape, const DirectWeights& source, float* packed) {
+void pack_direct_weights(const ConvShape& shape, const DirectWeights& source, float* packed) {
   const int64_t lanes = direct_kernels().lanes;
   for (int64_t g = 0; g < shape.groups; ++g) {
     for (int64_t first = 0; first < shape.out_channels; first += 2 * lanes) {
@@ -311,7 +309,7 @@ void pack_direct_weights(const DirectShape& shape, const DirectWeights& source, 
   }
 }
 
-void direct_conv(const DirectPlan& plan, const DirectBuffers& buffers, const ThreadPool& pool) {
+void direct_conv(const DirectPlan& plan, const ConvBuffers& buffers, const ThreadPool& pool) {
   const int64_t units = plan.units();
   if (units == 0) return;
   const Runner runner(plan, buffers);

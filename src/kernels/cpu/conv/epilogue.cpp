@@ -30,8 +30,7 @@ bool read_in_registers(const Problem& problem, ImageOrder order, bool with_resid
       if (per_channel && out.bias < 0 && out.residual < 0) {
         out.bias = input;
       } else if (with_residual && out.residual < 0 && operand.shape() == shape) {
-        const auto whole =
-            order == ImageOrder::kChannelsLast ? channels_last_strides(operand.layout) : planar_strides(operand.layout);
+        const auto whole = image_strides(operand.layout, order);
         if (!whole) return false;
         out.residual = input, out.residual_strides = *whole;
       } else {
@@ -94,6 +93,61 @@ void apply_program(const ConvEpilogue& epilogue, const Buffers& buffers, float* 
     apply_epilogue(*epilogue.program, y, y_pixel, pixels, channels, inputs);
   else
     apply_epilogue(*epilogue.program, y, y_channel, channels, pixels, inputs);
+}
+
+Support supports_images(const Problem& problem, ImageOrder order) {
+  if (Support s = supports_conv(problem); !s.ok) return s;
+  const bool planar = order == ImageOrder::kPlanar;
+  for (const auto& [name, operand] : {std::pair{"x", &problem.input(0)}, {"y", &problem.output()}}) {
+    if (image_strides(operand->layout, order)) continue;
+    return planar ? no("the planes of {} are not contiguous", name) : no("{} is not channels-last", name);
+  }
+  return supports_epilogue(problem);
+}
+
+bool residual_in_place(const Problem& problem, int input, ImageOrder order) {
+  if (input < problem.op_inputs) return false;
+  const ConvEpilogue e = conv_epilogue(problem, order);
+  return e.residual == input && e.residual_strides == *image_strides(problem.output().layout, order);
+}
+
+ConvShape conv_shape(const Problem& problem, const ConvEpilogue& epilogue, ImageOrder order) {
+  const ConvGeometry g = conv_geometry(problem);
+  ConvShape s;
+  s.groups = g.groups, s.images = g.images;
+  s.height = g.in_h, s.width = g.in_w, s.channels = g.group_in();
+  s.x = *image_strides(problem.input(0).layout, order);
+  s.kernel_h = g.kernel_h, s.kernel_w = g.kernel_w, s.stride_h = g.stride_h, s.stride_w = g.stride_w;
+  s.dilation_h = g.dilation_h, s.dilation_w = g.dilation_w, s.pad_top = g.pad_top, s.pad_left = g.pad_left;
+  s.out_h = g.out_h, s.out_w = g.out_w, s.out_channels = g.group_out();
+  s.y = *image_strides(problem.output().layout, order);
+  s.has_residual = epilogue.residual >= 0;
+  s.residual = epilogue.residual_strides;
+  return s;
+}
+
+namespace {
+
+void finish_run(const void* context, float* y, int64_t image, int64_t oy, int64_t ox, int64_t pixels, int64_t channel,
+                int64_t channels) {
+  const RestOfEpilogue& r = *static_cast<const RestOfEpilogue*>(context);
+  apply_program(*r.epilogue, *r.buffers, y, r.y_pixel, r.y_channel, image, channel, r.first_row + oy * r.row_step,
+                r.first_column + ox * r.column_step, pixels, channels, r.column_step);
+}
+
+}  // namespace
+
+ConvBuffers conv_buffers(const RestOfEpilogue& rest) {
+  const ConvEpilogue& e = *rest.epilogue;
+  const Buffers& buffers = *rest.buffers;
+  ConvBuffers b;
+  b.x = static_cast<const float*>(buffers.inputs[0]);
+  if (e.bias >= 0) b.bias = static_cast<const float*>(buffers.inputs[e.bias]);
+  if (e.residual >= 0) b.residual = static_cast<const float*>(buffers.inputs[e.residual]);
+  b.y = static_cast<float*>(buffers.outputs[0]);
+  b.low = e.low, b.high = e.high;
+  if (e.program) b.finished = finish_run, b.context = &rest;
+  return b;
 }
 
 }  // namespace ridgeline::cpu

@@ -1,45 +1,9 @@
 #include "kernels/cpu/conv/geometry.h"
 
-#include <algorithm>
-#include <string>
+#include "ops/windows.h"
 
 namespace ridgeline::cpu {
 namespace {
-
-/// One spatial axis of the attributes.
-struct Axis {
-  int64_t in, out, kernel, stride, dilation, pad;
-};
-
-int64_t at(const std::vector<int64_t>& values, size_t i, int64_t fallback) {
-  return i < values.size() ? values[i] : fallback;
-}
-
-Axis axis_of(const Problem& problem, bool transposed, size_t axis) {
-  const Attributes& a = problem.attributes;
-  Axis r;
-  r.in = problem.input(0).shape()[axis + 2];
-  r.out = problem.output().shape()[axis + 2];
-  r.kernel = problem.input(1).shape()[axis + 2];
-  r.stride = at(a.integers("strides"), axis, 1);
-  r.dilation = at(a.integers("dilations"), axis, 1);
-  const std::string automatic = a.string("auto_pad", "NOTSET");
-  const int64_t reach = (r.kernel - 1) * r.dilation + 1;
-  const bool same = automatic == "SAME_UPPER" || automatic == "SAME_LOWER";
-  if (transposed && (same || a.has("output_shape"))) {
-    const int64_t total =
-        std::max<int64_t>(0, r.stride * (r.in - 1) + at(a.integers("output_padding"), axis, 0) + reach - r.out);
-    r.pad = automatic == "SAME_UPPER" ? total / 2 : total - total / 2;
-  } else if (same) {
-    const int64_t total = std::max<int64_t>(0, (r.out - 1) * r.stride + reach - r.in);
-    r.pad = automatic == "SAME_UPPER" ? total / 2 : total - total / 2;
-  } else if (automatic == "VALID") {
-    r.pad = 0;
-  } else {
-    r.pad = at(a.integers("pads"), axis, 0);
-  }
-  return r;
-}
 
 /// [N,C,L] as [N,C,1,L].
 ImageStrides strides_of(const Layout& layout) {
@@ -66,19 +30,18 @@ double ConvGeometry::flops() const {
 ConvGeometry conv_geometry(const Problem& problem) {
   ConvGeometry g;
   g.transposed = problem.op && problem.op->name == "ConvTranspose";
-  const Extents& x = problem.input(0).shape();
-  const size_t spatial = x.size() - 2;
+  const Extents &x = problem.input(0).shape(), &kernel = problem.input(1).shape(), &y = problem.output().shape();
+  const Window w = g.transposed ? transposed_window(problem, x, kernel) : conv_window(problem, x, kernel);
   g.images = x[0];
-  g.groups = problem.attributes.integer("group", 1);
+  g.groups = problem.integer("group");
   g.in_channels = x[1];
-  g.out_channels = problem.output().shape()[1];
-  Axis w = axis_of(problem, g.transposed, spatial - 1);
-  g.in_w = w.in, g.out_w = w.out, g.kernel_w = w.kernel, g.stride_w = w.stride, g.dilation_w = w.dilation,
-  g.pad_left = w.pad;
-  if (spatial == 2) {
-    Axis h = axis_of(problem, g.transposed, 0);
-    g.in_h = h.in, g.out_h = h.out, g.kernel_h = h.kernel, g.stride_h = h.stride, g.dilation_h = h.dilation,
-    g.pad_top = h.pad;
+  g.out_channels = y[1];
+  const size_t last = size_t(w.axes()) - 1;
+  g.in_w = w.in[last], g.out_w = y.back(), g.kernel_w = w.kernel[last];
+  g.stride_w = w.stride[last], g.dilation_w = w.dilation[last], g.pad_left = w.begin[last];
+  if (last == 1) {
+    g.in_h = w.in[0], g.out_h = y[2], g.kernel_h = w.kernel[0];
+    g.stride_h = w.stride[0], g.dilation_h = w.dilation[0], g.pad_top = w.begin[0];
   }
   return g;
 }
@@ -95,6 +58,8 @@ Support supports_conv(const Problem& problem) {
   if (problem.has(2) && !problem.input(2).layout.is_row_major()) return no("the bias is strided");
   return yes();
 }
+
+namespace {
 
 std::optional<ImageStrides> channels_last_strides(const Layout& layout) {
   ImageStrides s = strides_of(layout);
@@ -116,6 +81,12 @@ std::optional<ImageStrides> planar_strides(const Layout& layout) {
   if (e.c == 1) s.channel = e.h * e.w;
   if (e.n == 1) s.image = s.channel * e.c;
   return s;
+}
+
+}  // namespace
+
+std::optional<ImageStrides> image_strides(const Layout& layout, ImageOrder order) {
+  return order == ImageOrder::kChannelsLast ? channels_last_strides(layout) : planar_strides(layout);
 }
 
 std::optional<ImageStrides> broadcast_strides(const Layout& operand, const Extents& shape) {

@@ -10,6 +10,8 @@
 
 namespace ridgeline::cpu {
 
+enum class ImageOrder { kChannelsLast, kPlanar };
+
 /// Distances in floats between neighbours along each axis of [N,C,H,W].
 struct ImageStrides {
   int64_t image = 0, channel = 0, row = 0, pixel = 0;
@@ -39,11 +41,9 @@ ConvGeometry conv_geometry(const Problem& problem);
 /// What all kernels of this family ask first: f32, rank 3 or 4, no empty reduction.
 Support supports_conv(const Problem& problem);
 
-/// The strides of an image of this shape if its channels are contiguous (channels last, rows and pixels wherever they
-/// are); extents of 1 have no say. `other`: the shape to broadcast to (a scalar or vector operand gets strides of 0).
-std::optional<ImageStrides> channels_last_strides(const Layout& layout);
-/// The strides if each channel's plane is contiguous, row by row.
-std::optional<ImageStrides> planar_strides(const Layout& layout);
+/// The strides of an image that lies in this order, else nothing; extents of 1 have no say. Channels last: the channels
+/// are contiguous, rows and pixels wherever they are. Planar: each channel's plane is contiguous, row by row.
+std::optional<ImageStrides> image_strides(const Layout& layout, ImageOrder order);
 
 /// Strides of an operand that is broadcast to `shape` (0 along broadcast axes); nothing if it does not broadcast.
 std::optional<ImageStrides> broadcast_strides(const Layout& operand, const Extents& shape);

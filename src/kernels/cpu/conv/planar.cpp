@@ -3,19 +3,18 @@
 #include <algorithm>
 #include <functional>
 
+#include "core/integer.h"
 #include "kernels/cpu/conv/direct_micro.h"
 
 namespace ridgeline::cpu {
 namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// Gathered panels stay in the second-level cache while the weights go by.
 constexpr int64_t kBlockBytes = 512 << 10;
 
 class Runner {
  public:
-  Runner(const PlanarPlan& plan, const PlanarBuffers& buffers)
+  Runner(const PlanarPlan& plan, const ConvBuffers& buffers)
       : plan_(plan), s_(plan.shape), b_(buffers), kernels_(direct_kernels()) {}
 
   void unit(int64_t index, float* panels) const {
@@ -87,8 +86,8 @@ class Runner {
   }
 
   const PlanarPlan& plan_;
-  const PlanarShape& s_;
-  const PlanarBuffers& b_;
+  const ConvShape& s_;
+  const ConvBuffers& b_;
   const DirectKernels kernels_;
 };
 
@@ -96,11 +95,11 @@ class Runner {
 
 int64_t planar_row_floats(int64_t depth) { return depth % 512 == 0 ? depth + 16 : depth; }
 
-PlanarPlan planar_plan(const PlanarShape& shape, int threads) {
+PlanarPlan planar_plan(const ConvShape& shape, int threads) {
   PlanarPlan plan;
   plan.shape = shape;
   plan.threads = std::max(1, threads);
-  PlanarShape& s = plan.shape;
+  ConvShape& s = plan.shape;
   plan.width = 2 * direct_kernels().lanes;
   plan.row_floats = planar_row_floats(s.depth());
   plan.panels = ceil_div(s.pixels(), plan.width);
@@ -128,7 +127,7 @@ PlanarPlan planar_plan(const PlanarShape& shape, int threads) {
   return plan;
 }
 
-void planar_conv(const PlanarPlan& plan, const PlanarBuffers& buffers, const ThreadPool& pool) {
+void planar_conv(const PlanarPlan& plan, const ConvBuffers& buffers, const ThreadPool& pool) {
   const int64_t units = plan.units();
   if (units == 0) return;
   const Runner runner(plan, buffers);

@@ -26,7 +26,7 @@ struct Pieces {
 };
 
 /// The pieces of the vector whose first output pixel is `pixel`, at one tap; lanes whose tap is outside have none.
-HWY_INLINE void Split(const PlanarShape& s, int64_t pixel, int64_t lanes, int64_t ky, int64_t kx, Pieces& out) {
+HWY_INLINE void Split(const ConvShape& s, int64_t pixel, int64_t lanes, int64_t ky, int64_t kx, Pieces& out) {
   out.count = 0;
   int64_t oy = pixel / s.out_w, ox = pixel % s.out_w;
   for (int64_t lane = 0; lane < lanes;) {
@@ -61,7 +61,7 @@ HWY_INLINE V LoadPiece(const float* plane, const Piece& p, M lanes, M lower, M u
 }
 
 template <int kStride>
-HWY_INLINE void GatherVector(const PlanarShape& s, const float* x, int64_t pixel, int64_t lanes, int64_t width,
+HWY_INLINE void GatherVector(const ConvShape& s, const float* x, int64_t pixel, int64_t lanes, int64_t width,
                              float* to) {
   Pieces pieces;
   M mask[kLanes], lower[kLanes], upper[kLanes];
@@ -96,7 +96,7 @@ HWY_INLINE void GatherVector(const PlanarShape& s, const float* x, int64_t pixel
   }
 }
 
-void Gather(const PlanarShape& s, const float* x, int64_t first, int64_t count, int64_t width, float* to) {
+void Gather(const ConvShape& s, const float* x, int64_t first, int64_t count, int64_t width, float* to) {
   for (int64_t i = 0; i < width; i += kLanes) {
     const int64_t lanes = std::max<int64_t>(0, std::min<int64_t>(kLanes, count - i));
     if (s.stride_w == 1)
@@ -108,7 +108,7 @@ void Gather(const PlanarShape& s, const float* x, int64_t first, int64_t count, 
   }
 }
 
-void GatherPixels(const PlanarShape& s, const float* x, int64_t first, int64_t count, int64_t width, int64_t last_width,
+void GatherPixels(const ConvShape& s, const float* x, int64_t first, int64_t count, int64_t width, int64_t last_width,
                   int64_t panel_floats, float* to) {
   const int64_t whole = count / width, rest = count % width;
   for (int64_t c = 0; c < s.channels; ++c) {
@@ -134,10 +134,10 @@ namespace {
 HWY_EXPORT(Gather);
 HWY_EXPORT(GatherPixels);
 }  // namespace
-void gather_panel(const PlanarShape& shape, const float* x, int64_t first, int64_t count, int64_t width, float* to) {
+void gather_panel(const ConvShape& shape, const float* x, int64_t first, int64_t count, int64_t width, float* to) {
   HWY_DYNAMIC_DISPATCH(Gather)(shape, x, first, count, width, to);
 }
-void gather_pixels(const PlanarShape& shape, const float* x, int64_t first, int64_t count, int64_t width,
+void gather_pixels(const ConvShape& shape, const float* x, int64_t first, int64_t count, int64_t width,
                    int64_t last_width, int64_t panel_floats, float* to) {
   HWY_DYNAMIC_DISPATCH(GatherPixels)(shape, x, first, count, width, last_width, panel_floats, to);
 }

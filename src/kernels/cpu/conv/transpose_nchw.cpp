@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/integer.h"
 #include "kernels/cpu/conv/depthwise_micro.h"
 #include "kernels/cpu/conv/direct_micro.h"
 #include "kernels/cpu/conv/epilogue.h"
@@ -16,6 +17,8 @@
 
 namespace ridgeline::cpu {
 namespace {
+
+constexpr ImageOrder kOrder = ImageOrder::kPlanar;
 
 struct Part {
   PlanarPlan plan;
@@ -34,24 +37,22 @@ struct State {
   int64_t weight_floats = 0, packed_bytes = 0, result_bytes = 0, workspace_bytes = 0;
 };
 
-int64_t round_up(int64_t floats) { return (floats + 15) / 16 * 16; }
-
 std::shared_ptr<const State> make_state(const Problem& problem) {
   auto state = std::make_shared<State>();
   State& s = *state;
   s.g = conv_geometry(problem);
   const ConvGeometry& g = s.g;
-  s.y = *planar_strides(problem.output().layout);
+  s.y = *image_strides(problem.output().layout, kOrder);
   s.woven = g.stride_h > 1 || g.stride_w > 1;
-  s.epilogue = conv_epilogue(problem, ImageOrder::kPlanar, /*with_residual=*/!s.woven);
+  s.epilogue = conv_epilogue(problem, kOrder, /*with_residual=*/!s.woven);
   s.rows = axis_phases(g.out_h, g.kernel_h, g.stride_h, g.dilation_h, g.pad_top);
   s.columns = axis_phases(g.out_w, g.kernel_w, g.stride_w, g.dilation_w, g.pad_left);
   int64_t result = 0;
   for (const AxisPhase& h : s.rows)
     for (const AxisPhase& w : s.columns) {
-      PlanarShape p;
+      ConvShape p;
       p.groups = g.groups, p.images = g.images, p.height = g.in_h, p.width = g.in_w, p.channels = g.group_in();
-      p.x = *planar_strides(problem.input(0).layout);
+      p.x = *image_strides(problem.input(0).layout, kOrder);
       p.kernel_h = h.taps, p.kernel_w = w.taps, p.dilation_h = h.dilation, p.dilation_w = w.dilation;
       p.pad_top = h.pad, p.pad_left = w.pad;
       p.out_h = h.count, p.out_w = w.count, p.out_channels = g.group_out();
@@ -60,8 +61,8 @@ std::shared_ptr<const State> make_state(const Problem& problem) {
       p.has_residual = s.epilogue.residual >= 0;
       p.residual = s.epilogue.residual_strides;
       Part part{planar_plan(p, problem.threads), &h, &w, s.weight_floats, result};
-      s.weight_floats += round_up(g.out_channels * part.plan.row_floats);
-      if (s.woven) result += round_up(g.images * g.out_channels * plane);
+      s.weight_floats += round_up(g.out_channels * part.plan.row_floats, 16);
+      if (s.woven) result += round_up(g.images * g.out_channels * plane, 16);
       s.workspace_bytes = std::max(s.workspace_bytes, part.plan.workspace_bytes());
       s.parts.push_back(std::move(part));
     }
@@ -89,13 +90,6 @@ void pack_weights(const State& s, const float* source, float* packed) {
       }
     }
   }
-}
-
-Support supports(const Problem& problem) {
-  if (Support s = supports_conv(problem); !s.ok) return s;
-  if (!planar_strides(problem.input(0).layout)) return no("the planes of x are not contiguous");
-  if (!planar_strides(problem.output().layout)) return no("the planes of y are not contiguous");
-  return supports_epilogue(problem);
 }
 
 double estimate(const Problem& problem, const Tile&, const Ceilings& ceilings) {
@@ -130,17 +124,6 @@ void pack(const Problem& problem, const Tile&, int input, const Tensor& source, 
 
 std::shared_ptr<const void> prepare(const Problem& problem, const Tile&) { return make_state(problem); }
 
-struct Context {
-  const State* state;
-  const Buffers* buffers;
-};
-
-void finished(const void* context, float* y, int64_t image, int64_t oy, int64_t ox, int64_t pixels, int64_t channel,
-              int64_t channels) {
-  const Context& c = *static_cast<const Context*>(context);
-  apply_program(c.state->epilogue, *c.buffers, y, 1, c.state->y.channel, image, channel, oy, ox, pixels, channels);
-}
-
 /// Rows of output from the phases' results.
 void weave(const State& s, const Buffers& buffers, const float* results, const ThreadPool& pool) {
   const ConvGeometry& g = s.g;
@@ -173,7 +156,6 @@ void weave(const State& s, const Buffers& buffers, const float* results, const T
 
 void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool) {
   const State& s = call.state_as<State>();
-  const ConvEpilogue& e = s.epilogue;
   const float* weights = static_cast<const float*>(buffers.inputs[1]);
   char* workspace = static_cast<char*>(buffers.workspace);
   if (s.packed_bytes > 0) {
@@ -183,18 +165,13 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool)
   }
   float* results = reinterpret_cast<float*>(workspace);
   workspace += s.result_bytes;
-  const Context context{&s, &buffers};
+  const RestOfEpilogue rest{&s.epilogue, &buffers, 1, s.y.channel};
   for (const Part& part : s.parts) {
-    PlanarBuffers b;
-    b.x = static_cast<const float*>(buffers.inputs[0]);
+    ConvBuffers b = conv_buffers(rest);
     b.weights = weights + part.weights;
     b.weight_row = part.plan.row_floats;
     b.workspace = workspace;
-    if (e.bias >= 0) b.bias = static_cast<const float*>(buffers.inputs[e.bias]);
-    if (e.residual >= 0) b.residual = static_cast<const float*>(buffers.inputs[e.residual]);
-    b.y = s.woven ? results + part.result : static_cast<float*>(buffers.outputs[0]);
-    b.low = e.low, b.high = e.high;
-    if (e.program && !s.woven) b.finished = finished, b.context = &context;
+    if (s.woven) b.y = results + part.result, b.finished = nullptr;  // weave() does the rest
     planar_conv(part.plan, b, pool);
   }
   if (s.woven) weave(s, buffers, results, pool);
@@ -205,7 +182,7 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool)
 const Kernel kConvTransposeNchw = {
     .name = "cpu.conv_transpose_nchw",
     .op = "ConvTranspose",
-    .supports = supports,
+    .supports = supports_images<kOrder>,
     .estimate = estimate,
     .workspace = workspace,
     .packing = packing,

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/integer.h"
 #include "kernels/cpu/conv/direct.h"
 #include "kernels/cpu/conv/direct_micro.h"
 #include "kernels/cpu/conv/epilogue.h"
@@ -13,6 +14,8 @@
 
 namespace ridgeline::cpu {
 namespace {
+
+constexpr ImageOrder kOrder = ImageOrder::kChannelsLast;
 
 struct Part {
   DirectPlan plan;
@@ -30,6 +33,7 @@ struct State {
   ConvEpilogue epilogue;
   std::vector<Part> parts;
   int64_t weight_floats = 0, packed_bytes = 0, workspace_bytes = 0;
+  int64_t row_floats = 0;  // of the taps of one part side by side, while merged weights are packed
 };
 
 std::shared_ptr<const State> make_state(const Problem& problem) {
@@ -37,21 +41,21 @@ std::shared_ptr<const State> make_state(const Problem& problem) {
   State& s = *state;
   s.g = conv_geometry(problem);
   const ConvGeometry& g = s.g;
-  s.y = *channels_last_strides(problem.output().layout);
-  s.epilogue = conv_epilogue(problem, ImageOrder::kChannelsLast);
+  s.y = *image_strides(problem.output().layout, kOrder);
+  s.epilogue = conv_epilogue(problem, kOrder);
   s.merged = g.stride_w > 1 && g.kernel_w == g.stride_w && g.pad_left == 0 && g.dilation_w == 1 && g.groups == 1 &&
              g.out_w == g.in_w * g.stride_w && s.y.pixel == g.out_channels && s.epilogue.operands.empty() &&
              (s.epilogue.residual < 0 || s.epilogue.residual_strides.pixel == g.out_channels);
   std::vector<AxisPhase> columns = axis_phases(g.out_w, g.kernel_w, g.stride_w, g.dilation_w, g.pad_left);
   if (s.merged) {
     columns.resize(1);
-    if (s.epilogue.bias >= 0) s.merged_bias = (g.kernel_w * g.out_channels + 15) / 16 * 16;
+    if (s.epilogue.bias >= 0) s.merged_bias = round_up(g.kernel_w * g.out_channels, 16);
   }
   for (const AxisPhase& h : axis_phases(g.out_h, g.kernel_h, g.stride_h, g.dilation_h, g.pad_top))
     for (const AxisPhase& w : columns) {
-      DirectShape p;
+      ConvShape p;
       p.groups = g.groups, p.images = g.images, p.height = g.in_h, p.width = g.in_w, p.channels = g.group_in();
-      p.x = *channels_last_strides(problem.input(0).layout);
+      p.x = *image_strides(problem.input(0).layout, kOrder);
       p.kernel_h = h.taps, p.kernel_w = w.taps, p.dilation_h = h.dilation, p.dilation_w = w.dilation;
       p.pad_top = h.pad, p.pad_left = w.pad;
       p.out_h = h.count, p.out_w = w.count, p.out_channels = g.group_out() * (s.merged ? g.kernel_w : 1);
@@ -62,42 +66,42 @@ std::shared_ptr<const State> make_state(const Problem& problem) {
       p.has_residual = s.epilogue.residual >= 0;
       p.residual = every(s.epilogue.residual_strides);
       Part part{direct_plan(p, problem.threads), h, w, s.weight_floats};
-      s.weight_floats += (direct_weight_floats(p.groups, p.out_channels, p.depth()) + 15) / 16 * 16;
+      s.weight_floats += round_up(direct_weight_floats(p.groups, p.out_channels, p.depth()), 16);
       s.workspace_bytes = std::max(s.workspace_bytes, part.plan.workspace_bytes());
+      if (s.merged) s.row_floats = std::max(s.row_floats, p.kernel_h * p.channels * p.out_channels);
       s.parts.push_back(std::move(part));
     }
   s.packed_bytes = problem.input(1).is_constant ? 0 : s.weight_floats * 4;
   return state;
 }
 
-/// Columns of one row of taps as output channels: [kx][out_channel].
-void pack_merged(const State& s, const Part& part, const float* source, float* packed) {
+/// Columns of one row of taps as output channels: [kx][out_channel]. `rows`: row_floats to work in.
+void pack_merged(const State& s, const Part& part, const float* source, float* packed, float* rows) {
   const ConvGeometry& g = s.g;
-  const DirectShape& p = part.plan.shape;
-  std::vector<float> rows(size_t(p.kernel_h * p.channels * p.out_channels));
+  const ConvShape& p = part.plan.shape;
   for (int64_t ky = 0; ky < p.kernel_h; ++ky)
     for (int64_t c = 0; c < p.channels; ++c)
       for (int64_t o = 0; o < p.out_channels; ++o)
-        rows[size_t((ky * p.channels + c) * p.out_channels + o)] =
+        rows[(ky * p.channels + c) * p.out_channels + o] =
             source[(c * g.out_channels + o % g.out_channels) * g.taps() +
                    (part.h.kernel_first + ky * part.h.kernel_step) * g.kernel_w + o / g.out_channels];
   DirectWeights w;
-  w.data = rows.data();
+  w.data = rows;
   w.tap_y = p.channels * p.out_channels, w.channel = p.out_channels, w.out_channel = 1;
   pack_direct_weights(p, w, packed);
 }
 
 /// Source: [channel][out_channel of the group][ky][kx].
-void pack_weights(const State& s, const float* source, float* packed) {
+void pack_weights(const State& s, const float* source, float* packed, float* rows) {
   const ConvGeometry& g = s.g;
   for (const Part& part : s.parts) {
-    const DirectShape& p = part.plan.shape;
+    const ConvShape& p = part.plan.shape;
     if (part.h.empty || part.w.empty) {
       std::fill_n(packed + part.weights, direct_weight_floats(p.groups, p.out_channels, p.depth()), 0.0f);
       continue;
     }
     if (s.merged) {
-      pack_merged(s, part, source, packed + part.weights);
+      pack_merged(s, part, source, packed + part.weights, rows);
       continue;
     }
     DirectWeights w;
@@ -108,18 +112,10 @@ void pack_weights(const State& s, const float* source, float* packed) {
   }
 }
 
-Support supports(const Problem& problem) {
-  if (Support s = supports_conv(problem); !s.ok) return s;
-  if (!channels_last_strides(problem.input(0).layout)) return no("x is not channels-last");
-  if (!channels_last_strides(problem.output().layout)) return no("y is not channels-last");
-  return supports_epilogue(problem);
-}
-
 double estimate(const Problem& problem, const Tile&, const Ceilings& ceilings) {
   const ConvGeometry g = conv_geometry(problem);
   const int64_t lanes = direct_kernels().lanes;
-  const double padded =
-      double((g.group_out() + lanes - 1) / lanes * lanes) / double(std::max<int64_t>(1, g.group_out()));
+  const double padded = double(round_up(g.group_out(), lanes)) / double(std::max<int64_t>(1, g.group_out()));
   const double depth = double(g.taps() * g.group_in()) / double(g.stride_h * g.stride_w);
   const int64_t again = (g.stride_h * g.stride_w - 1) * problem.input(0).bytes();  // each phase reads all of x
   return conv_estimate_ns(problem, ceilings, g.flops() * padded, 0.8 * depth / (depth + 12), again);
@@ -127,7 +123,8 @@ double estimate(const Problem& problem, const Tile&, const Ceilings& ceilings) {
 
 int64_t workspace(const Problem& problem, const Tile&) {
   const auto state = make_state(problem);
-  return state->packed_bytes + state->merged_bias * 4 + state->workspace_bytes;
+  const int64_t run_bytes = state->merged_bias * 4 + state->workspace_bytes;
+  return state->packed_bytes + std::max(run_bytes, state->packed_bytes > 0 ? state->row_floats * 4 : 0);
 }
 
 Packing packing(const Problem& problem, const Tile&, int input) {
@@ -143,24 +140,13 @@ Packing packing(const Problem& problem, const Tile&, int input) {
 }
 
 void pack(const Problem& problem, const Tile&, int input, const Tensor& source, void* packed) {
-  if (input == 1) pack_weights(*make_state(problem), source.as<float>(), static_cast<float*>(packed));
+  if (input != 1) return;
+  const auto state = make_state(problem);
+  std::vector<float> rows(size_t(state->row_floats));
+  pack_weights(*state, source.as<float>(), static_cast<float*>(packed), rows.data());
 }
 
 std::shared_ptr<const void> prepare(const Problem& problem, const Tile&) { return make_state(problem); }
-
-struct Context {
-  const State* state;
-  const Part* part;
-  const Buffers* buffers;
-};
-
-void finished(const void* context, float* y, int64_t image, int64_t oy, int64_t ox, int64_t pixels, int64_t channel,
-              int64_t channels) {
-  const Context& c = *static_cast<const Context*>(context);
-  const ConvGeometry& g = c.state->g;
-  apply_program(c.state->epilogue, *c.buffers, y, c.part->plan.shape.y.pixel, 1, image, channel,
-                c.part->h.first + oy * g.stride_h, c.part->w.first + ox * g.stride_w, pixels, channels, g.stride_w);
-}
 
 void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool) {
   const State& s = call.state_as<State>();
@@ -168,8 +154,10 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool)
   const float* weights = static_cast<const float*>(buffers.inputs[1]);
   char* workspace = static_cast<char*>(buffers.workspace);
   if (s.packed_bytes > 0) {
-    pack_weights(s, weights, reinterpret_cast<float*>(workspace));
-    weights = reinterpret_cast<const float*>(workspace);
+    // The rows lie where the parts work afterwards.
+    float* packed = reinterpret_cast<float*>(workspace);
+    pack_weights(s, weights, packed, packed + s.weight_floats);
+    weights = packed;
     workspace += s.packed_bytes;
   }
   const float* bias = e.bias >= 0 ? static_cast<const float*>(buffers.inputs[e.bias]) : nullptr;
@@ -181,16 +169,14 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool)
   }
   for (const Part& part : s.parts) {
     const auto from = [&](const ImageStrides& t) { return part.h.first * t.row + part.w.first * t.pixel; };
-    DirectBuffers b;
-    b.x = static_cast<const float*>(buffers.inputs[0]);
+    const RestOfEpilogue rest{&e,           &buffers,    part.plan.shape.y.pixel, 1, part.h.first, s.g.stride_h,
+                              part.w.first, s.g.stride_w};
+    ConvBuffers b = conv_buffers(rest);
     b.weights = weights + part.weights;
     b.workspace = workspace;
     b.bias = bias;
-    if (e.residual >= 0) b.residual = static_cast<const float*>(buffers.inputs[e.residual]) + from(e.residual_strides);
-    b.y = static_cast<float*>(buffers.outputs[0]) + from(s.y);
-    b.low = e.low, b.high = e.high;
-    const Context context{&s, &part, &buffers};
-    if (e.program) b.finished = finished, b.context = &context;
+    if (b.residual) b.residual += from(e.residual_strides);
+    b.y += from(s.y);
     direct_conv(part.plan, b, pool);
   }
 }
@@ -200,7 +186,7 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool)
 const Kernel kConvTransposeNhwc = {
     .name = "cpu.conv_transpose_nhwc",
     .op = "ConvTranspose",
-    .supports = supports,
+    .supports = supports_images<kOrder>,
     .estimate = estimate,
     .workspace = workspace,
     .packing = packing,
