@@ -7,6 +7,7 @@
 #include <functional>
 #include <thread>
 
+#include "ridgeline/extend.h"
 #include "ridgeline/ridgeline.h"
 
 extern std::atomic<int64_t> allocations;  // of this program: counted in plan_test.cpp
@@ -117,6 +118,40 @@ TEST(Op, ErrorsNameWhatWasAllowed) {
               Op("Relu", {{DType::kF32, Extents{3}}})({ramp({4})});
             }).find("planned as f32[3]"),
             std::string::npos);
+}
+
+// Another domain's operator with a name of the standard's, and another meaning.
+constinit const OpSchema kDoubled = {
+    .name = "Softmax",
+    .domain = "test",
+    .family = "normalize",
+    .kind = OpKind::kReduction,
+    .doc = "2 x",
+    .inputs = {{"input", kFloats}},
+    .outputs = {{"output"}},
+    .attributes = {{"axis", -1}},
+    .infer = [](Infer& i) { i.same_as(0, 0); },
+    .reference =
+        [](Reference& r) {
+          for (int64_t k = 0; k < r.out[0].elements(); ++k) r.out[0].f[size_t(k)] = 2 * r.in[0].f[size_t(k)];
+        },
+    .samples = {"input=f32[3]"},
+};
+
+TEST(Extend, ANamesakeOfAnotherDomainRunsOnItsOwnReference) {
+  register_op(kDoubled);
+  Problem problem;
+  problem.op = &kDoubled;
+  problem.inputs = problem.outputs = {{DType::kF32, Layout({3})}};
+  problem.op_inputs = 1;
+  const Choice choice = choose_kernel(problem, unmeasured_ceilings());
+  EXPECT_EQ(choice.winner().kernel->name, "cpu.reference");
+  const Tensor x = ramp({3}), y = ramp({3});
+  void *in = x.data(), *out = y.data();
+  choice.winner().kernel->run(bind_kernel(problem, choice.winner()), {&in, &out}, ThreadPool(1));
+  EXPECT_EQ(y.f64(0), 2 * x.f64(0));
+  problem.op = find_op("Softmax");
+  EXPECT_EQ(choose_kernel(problem, unmeasured_ceilings()).winner().kernel->name, "cpu.softmax");
 }
 
 TEST(Context, TwoContextsRunInTwoThreads) {

@@ -145,6 +145,27 @@ TEST(Plan, WeightsAreReleasedOncePacked) {
   EXPECT_TRUE(weights.expired() || store.bytes() >= stored);
 }
 
+TEST(Plan, AKernelThatIsAskedForGetsTheLayoutThatItWants) {
+  Model model = bind_model(network(), {});
+  const std::vector<Tensor> right = run_reference_graph(model.graph, model.feeds, 1);
+  const std::string conv = model.graph.node(model.graph.order()[0]).name;
+  ConstantStore store;
+  CompileOptions options;
+  options.plan.threads = 1;
+  for (const char* kernel : {"cpu.conv_nhwc", "cpu.conv_nchw", "cpu.reference"}) {
+    options.plan.forced = {{conv, kernel}};
+    const Compiled compiled = compile(model, options, store);
+    EXPECT_NE(compiled.plan->text().find(fmt::format("kernel {} '{}'", kernel, conv)), std::string::npos) << kernel;
+    Runner runner(compiled.plan, model.feeds);
+    runner.run();
+    EXPECT_LT(max_error(runner.outputs()[0], right[0]), 1e-5) << kernel;
+  }
+  for (const char* kernel : {"cpu.conv_depthwise_nchw", "cpu.conv_winograd", "cpu.nonsense"}) {
+    options.plan.forced = {{conv, kernel}};
+    EXPECT_THROW(compile(model, options, store), Error) << kernel;
+  }
+}
+
 TEST(Plan, TwoPlansRunInTwoThreads) {
   Model model = bind_model(network(), {});
   ConstantStore store;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "cli/common.h"
+#include "kernels/reference/reference.h"
 #include "session/problem_words.h"
 
 namespace ridgeline::cli {
@@ -53,7 +54,7 @@ void explain(const Common& common, const ModelArguments& arguments, const std::s
       rejected.push_back({{"kernel", std::string(c.kernel->name)}, {"reason", why}});
       text += fmt::format("      not {}: {}\n", c.kernel->name, why);
     }
-    if (chosen.find("reference") != std::string::npos) ++fallbacks;
+    if (is_reference(*step.call.kernel)) ++fallbacks;
     dispatch.push_back({{"nodes", nodes},
                         {"problem", problem_words(step.call.problem)},
                         {"chosen", chosen},

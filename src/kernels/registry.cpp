@@ -21,7 +21,7 @@ struct Registry {
   std::mutex mutex;
   List registered;
   std::deque<List> lists;
-  std::map<std::pair<std::string, DeviceKind>, const List*> by_op;
+  std::map<std::pair<const OpSchema*, DeviceKind>, const List*> by_op;
 };
 Registry& registry() {
   static Registry instance;
@@ -39,19 +39,33 @@ List built_in(DeviceKind device) {
   return list;
 }
 
-List collect(Registry& registry, std::string_view op, DeviceKind device) {
-  const OpSchema* schema = find_op_in_any_domain(op);
+// Built-in kernels serve the schemas of the catalogue: an operator from outside may have the name of one of these in
+// its own domain, and another meaning.
+List collect(const Registry& registry, const OpSchema& op, DeviceKind device) {
+  const auto known = catalogue();
+  const bool own = std::find(known.begin(), known.end(), &op) != known.end();
   List list;
-  auto take = [&](const List& from) {
+  auto take = [&](const List& from, bool namesakes) {
     for (const Kernel* kernel : from) {
-      const bool serves = kernel->op == op || (kernel->op == "Elementwise" && schema && schema->is_elementwise());
+      const bool serves = (namesakes && kernel->op == op.name) || (kernel->op == "Elementwise" && op.is_elementwise());
       if (serves && kernel->device == device) list.push_back(kernel);
     }
   };
-  take(registry.registered);
-  take(built_in(device));
-  if (schema && device == DeviceKind::kCpu) list.push_back(&reference_kernel(*schema));
+  take(registry.registered, true);
+  take(built_in(device), own);
+  if (device == DeviceKind::kCpu) list.push_back(&reference_kernel(op));
   return list;
+}
+
+const List& kernels_for(const OpSchema& op, DeviceKind device) {
+  Registry& r = registry();
+  const std::lock_guard lock(r.mutex);
+  const List*& list = r.by_op[{&op, device}];
+  if (!list) {
+    r.lists.push_back(collect(r, op, device));
+    list = &r.lists.back();
+  }
+  return *list;
 }
 
 // The tile with the lowest estimate; the first of equals.
@@ -69,19 +83,12 @@ void choose_tile(Candidate& candidate, const Problem& problem, const Ceilings& c
   }
 }
 
-bool is_reference(const Kernel& kernel) { return kernel.name.find("reference") != std::string_view::npos; }
-
 }  // namespace
 
 std::span<const Kernel* const> kernels_of(std::string_view op, DeviceKind device) {
-  Registry& r = registry();
-  const std::lock_guard lock(r.mutex);
-  const List*& list = r.by_op[{std::string(op), device}];
-  if (!list) {
-    r.lists.push_back(collect(r, op, device));
-    list = &r.lists.back();
-  }
-  return *list;
+  const OpSchema* schema = find_op_in_any_domain(op);
+  if (!schema) return {};
+  return kernels_for(*schema, device);
 }
 
 std::vector<const Kernel*> all_kernels(DeviceKind device) {
@@ -107,7 +114,7 @@ void register_kernel(const Kernel& kernel) {
 Choice choose_kernel(const Problem& problem, const Ceilings& ceilings, std::string_view forced) {
   Choice choice;
   int reference = -1, usable = 0;
-  for (const Kernel* kernel : kernels_of(problem.op->name)) {
+  for (const Kernel* kernel : kernels_for(*problem.op, DeviceKind::kCpu)) {
     Candidate candidate{kernel, {}, 0, kernel->supports(problem)};
     if (candidate.support.ok) choose_tile(candidate, problem, ceilings);
     const int at = int(choice.candidates.size());

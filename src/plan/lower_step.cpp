@@ -3,17 +3,21 @@
 #include <cassert>
 #include <climits>
 
+#include "kernels/reference/reference.h"
 #include "plan/lower.h"
 
 namespace ridgeline {
 namespace {
 
-bool is_reference(const Kernel& kernel) { return kernel.name.find("reference") != std::string_view::npos; }
-
 const OpSchema& copy_op() {
   static const OpSchema* const op = find_op("Copy", "ridgeline");
   assert(op);
   return *op;
+}
+
+std::string_view forced_kernel(const PlanOptions& options, const Node& node) {
+  if (const auto it = options.forced.find(node.name); it != options.forced.end()) return it->second;
+  return options.reference_only ? kReferenceKernel : "";
 }
 
 }  // namespace
@@ -90,16 +94,16 @@ std::optional<Layout> Lowering::layout_for_transposed_reader(ValueId v) {
 void Lowering::consider(std::optional<Variant>& best, const Node& node, Problem problem,
                         std::vector<std::pair<int, Layout>> copies) {
   Variant variant;
-  std::string_view forced;
-  if (options_.reference_only) forced = "cpu.reference";
-  if (const auto it = options_.forced.find(node.name); it != options_.forced.end()) forced = it->second;
+  const std::string_view forced = forced_kernel(options_, node);
   for (const auto& [input, layout] : copies) {
     const Operand& operand = problem.inputs[size_t(input)];
     variant.cost_ns += ceilings_.stream_ns(operand.bytes(), operand.bytes(), threads_);
     problem.inputs[size_t(input)].layout = layout;
   }
+  // A kernel that was asked for by name may want other layouts than these: another variant has them.
+  for (const Kernel* kernel : kernels_of(problem.op->name))
+    if (kernel->name == forced && !kernel->supports(problem).ok) return;
   variant.choice = choose_kernel(problem, ceilings_, forced);
-  if (variant.choice.chosen < 0) return;
   variant.cost_ns += variant.choice.winner().estimate_ns;
   variant.reference = is_reference(*variant.choice.winner().kernel);
   variant.problem = std::move(problem);
@@ -129,8 +133,8 @@ Lowering::Variant Lowering::best_variant(const Node& node, const Problem& proble
     if (!to_channels_last.empty()) consider(best, node, p, to_channels_last);
     if (best && !best->reference) return std::move(*best);
   }
-  // Only the reference kernel can: on dense rows, in row-major.
-  if (!best) fail(ErrorCode::kUnsupported, "node '{}': unsupported: no kernel runs {}", node.name, problem.text());
+  if (!best) choose_kernel(problem, ceilings_, forced_kernel(options_, node));  // which says why not
+  assert(best);
   return std::move(*best);
 }
 
@@ -202,7 +206,7 @@ Lowering::Ref Lowering::emit_copy(const std::string& name, const std::vector<std
   step.kind = Step::Kind::kCopy;
   step.name = name;
   step.origin = origin;
-  step.choice = choose_kernel(p, ceilings_, options_.reference_only ? "cpu.reference" : "");
+  step.choice = choose_kernel(p, ceilings_, options_.reference_only ? kReferenceKernel : "");
   step.call = bind_kernel(p, step.choice.winner());
   step.predicted_ns = step.choice.winner().estimate_ns;
   Ref ref = target ? *target : Ref{new_buffer(bytes_of(dtype, to.span()), -1), 0, to, true};

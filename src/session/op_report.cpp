@@ -18,9 +18,7 @@ std::string_view type_name(AttributeSpec::Type type) {
 
 std::vector<std::string> kernel_names(const OpSchema& op) {
   std::vector<std::string> names;
-  for (const Kernel* k : kernels_of(op.is_elementwise() ? "Elementwise" : op.name))
-    names.push_back(std::string(k->name));
-  if (names.empty() || names.back().find("reference") == std::string::npos) names.push_back("cpu.reference");
+  for (const Kernel* k : kernels_of(op.name)) names.push_back(std::string(k->name));
   return names;
 }
 

@@ -213,7 +213,7 @@ void run_case(const Case& c, const std::string& isa, CheckResult& result) {
   Random random(c.seed ^ 0x5bd1e995);
   const auto kernels = kernels_of(c.problem.op->name);
   for (const Kernel* kernel : kernels) {
-    const bool reference = kernel->name.find("reference") != std::string_view::npos;
+    const bool reference = is_reference(*kernel);
     if (!c.kernel.empty() && kernel->name != c.kernel) continue;
     if (reference && others && c.kernel.empty()) continue;  // it ran already, on row-major tensors
     Candidate candidate{kernel, {}, 0, kernel->supports(c.problem)};

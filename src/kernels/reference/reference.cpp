@@ -163,7 +163,7 @@ const Kernel& reference_kernel(const OpSchema& op) {
   const std::lock_guard lock(mutex);
   const Kernel*& kernel = of_schema[&op];
   if (!kernel) {
-    kernels.push_back({.name = "cpu.reference",
+    kernels.push_back({.name = kReferenceKernel,
                        .op = op.name,
                        .supports = [](const Problem&) { return yes(); },
                        .estimate = estimate,

@@ -7,6 +7,10 @@
 
 namespace ridgeline {
 
+/// All of them have one name: it says that nothing faster ran.
+inline constexpr std::string_view kReferenceKernel = "cpu.reference";
+inline bool is_reference(const Kernel& kernel) { return kernel.name == kReferenceKernel; }
+
 /// One of these lives for each schema of the catalogue; the same object at each call.
 const Kernel& reference_kernel(const OpSchema& op);
 
