@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "formats/npy.h"
-#include "ir/reference.h"
 #include "machine/ceilings.h"
 #include "session/session.h"
+#include "verify/reference_run.h"
 
 namespace ridgeline {
 namespace {
@@ -82,34 +82,7 @@ std::optional<Model> fewer_items(const Model& model, int64_t items) {
 
 std::vector<Tensor> run_reference_graph(const Graph& graph, const Feeds& feeds, int threads,
                                         const std::function<void(ValueId, const Tensor&)>& observe) {
-  std::vector<Tensor> values(size_t(graph.value_count()));
-  std::vector<int> readers(size_t(graph.value_count()), 0);
-  for (int v = 0; v < graph.value_count(); ++v) {
-    readers[size_t(v)] = graph.uses(v);
-    if (const Tensor* c = graph.constant(v)) values[size_t(v)] = *c;
-  }
-  for (ValueId v : graph.inputs) {
-    const auto it = feeds.find(graph.value(v).name);
-    if (it == feeds.end()) fail(ErrorCode::kBadInput, "the input '{}' was not given", graph.value(v).name);
-    values[size_t(v)] = it->second;
-    if (observe) observe(v, it->second);
-  }
-  for (NodeId id : graph.order()) {
-    const Node& node = graph.node(id);
-    std::vector<Tensor> inputs;
-    for (ValueId v : node.inputs) inputs.push_back(v == kNoValue ? Tensor() : values[size_t(v)]);
-    std::vector<Tensor> outputs = run_reference(*node.op, node.attributes, inputs, int(node.outputs.size()), threads);
-    for (size_t o = 0; o < node.outputs.size(); ++o) {
-      if (node.outputs[o] == kNoValue) continue;
-      values[size_t(node.outputs[o])] = outputs[o];
-      if (observe) observe(node.outputs[o], outputs[o]);
-    }
-    for (ValueId v : node.inputs)
-      if (v != kNoValue && --readers[size_t(v)] == 0) values[size_t(v)] = {};
-  }
-  std::vector<Tensor> out;
-  for (ValueId v : graph.outputs) out.push_back(values[size_t(v)]);
-  return out;
+  return run_reference(graph, inputs_in_order(graph, feeds), {threads, observe});
 }
 
 ReferenceResult reference_outputs(const Model& model, int threads) {

@@ -104,12 +104,7 @@ void run_and_observe(const Boundaries& boundaries, const std::shared_ptr<const P
 }  // namespace
 
 Verification verify(const Graph& graph, const std::map<std::string, Tensor>& feeds, const VerifyOptions& options) {
-  std::vector<Tensor> inputs;
-  for (ValueId v : graph.inputs) {
-    const auto found = feeds.find(graph.value(v).name);
-    if (found == feeds.end()) fail(ErrorCode::kBadInput, "the input '{}' was not given", graph.value(v).name);
-    inputs.push_back(found->second);
-  }
+  const std::vector<Tensor> inputs = inputs_in_order(graph, feeds);
   const std::vector<double> tolerances = value_tolerances(graph, options.plan.bindings);
   std::map<ValueId, Observed> observed;
   std::vector<ValueId> order;

@@ -6,7 +6,7 @@ namespace ridgeline {
 namespace {
 
 /// An elementwise node with a program of its own: one that a pass composed.
-std::vector<Tensor> run_program(const Graph& graph, const Node& node, const std::vector<Tensor>& in) {
+std::vector<Tensor> run_program(const Node& node, const std::vector<Tensor>& in) {
   const Program& program = *node.program;
   std::vector<Tensor> out;
   std::vector<ScalarValue> x(program.inputs.size()), y(program.outputs.size());
@@ -35,7 +35,6 @@ std::vector<Tensor> run_program(const Graph& graph, const Node& node, const std:
         store_i64(out[o].dtype(), out[o].data(), at.flat(), y[o].i);
     }
   }
-  (void)graph;
   return out;
 }
 
@@ -68,7 +67,7 @@ std::vector<Tensor> run_reference(const Graph& graph, const std::vector<Tensor>&
     std::vector<Tensor> out;
     try {
       if (node.program && node.op->is_elementwise())
-        out = run_program(graph, node, in);
+        out = run_program(node, in);
       else if (node.program)
         fail(ErrorCode::kUnsupported, "unsupported: the reference runs graphs before fusion");
       else
@@ -84,6 +83,16 @@ std::vector<Tensor> run_reference(const Graph& graph, const std::vector<Tensor>&
   std::vector<Tensor> results;
   for (ValueId v : graph.outputs) results.push_back(value_of(v));
   return results;
+}
+
+std::vector<Tensor> inputs_in_order(const Graph& graph, const std::map<std::string, Tensor>& feeds) {
+  std::vector<Tensor> inputs;
+  for (ValueId v : graph.inputs) {
+    const auto found = feeds.find(graph.value(v).name);
+    if (found == feeds.end()) fail(ErrorCode::kBadInput, "the input '{}' was not given", graph.value(v).name);
+    inputs.push_back(found->second);
+  }
+  return inputs;
 }
 
 Bindings bindings_of(const Graph& graph, const std::vector<Tensor>& inputs) {

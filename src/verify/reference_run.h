@@ -2,6 +2,8 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "ir/graph.h"
@@ -18,6 +20,9 @@ struct ReferenceRun {
 /// inputs. A value is released after its last use.
 std::vector<Tensor> run_reference(const Graph& graph, const std::vector<Tensor>& inputs,
                                   const ReferenceRun& options = {});
+
+/// Inputs by name in the graph's order. Throws Error{kBadInput} that names the one that is missing.
+std::vector<Tensor> inputs_in_order(const Graph& graph, const std::map<std::string, Tensor>& feeds);
 
 /// The extents that the inputs give to the symbols in the graph's input shapes. Throws Error{kBadInput} where type,
 /// rank or extent disagree, naming the input.

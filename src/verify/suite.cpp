@@ -141,10 +141,6 @@ Outcome run_case(const fs::path& folder, const SuiteOptions& options) {
 
 }  // namespace
 
-std::vector<Tensor> run_suite_case_on_reference(Graph graph, const std::vector<Tensor>& inputs) {
-  return run_reference(graph, inputs);
-}
-
 SuiteResult run_suite(const std::string& folder, const SuiteOptions& options) {
   std::vector<fs::path> folders;
   std::error_code ignored;

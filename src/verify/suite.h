@@ -23,8 +23,6 @@ struct SuiteResult {
 
 /// Runs an imported model on inputs in the graph's order.
 using SuiteRunner = std::function<std::vector<Tensor>(Graph graph, const std::vector<Tensor>& inputs)>;
-/// Node by node on the references.
-std::vector<Tensor> run_suite_case_on_reference(Graph graph, const std::vector<Tensor>& inputs);
 
 struct SuiteOptions {
   std::string filter = "*";  // of folder names, as a shell's pattern
