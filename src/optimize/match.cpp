@@ -162,7 +162,10 @@ class Matcher {
 std::optional<Pattern> trace(const OpSchema& op, const Problem& sample, int spelling) {
   Pattern pattern;
   pattern.op = &op;
-  pattern.attributes = sample.attributes;
+  // Numbers are what a match finds. Where a spelling has no place for one (attention without a scale), it is the
+  // schema's default, not the sample's.
+  for (const auto& [name, value] : sample.attributes)
+    if (!std::holds_alternative<double>(value)) pattern.attributes.set(name, value);
   pattern.inputs = sample.op_inputs;
   std::vector<ValueInfo> infos(size_t(sample.op_inputs));
   for (int i = 0; i < sample.op_inputs; ++i) {
