@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cassert>
 #include <climits>
+#include <limits>
 
 #include "kernels/reference/reference.h"
 #include "plan/lower.h"
@@ -91,6 +92,32 @@ std::optional<Layout> Lowering::layout_for_transposed_reader(ValueId v) {
   return Layout::ordered(shapes_[size_t(v)], order);
 }
 
+// Are all constants of the step in the store as this kernel wants them?
+bool Lowering::stands_packed(const Node& node, const Problem& problem, const Candidate& candidate) const {
+  for (size_t i = 0; i < node.inputs.size() && i < problem.inputs.size(); ++i) {
+    if (node.inputs[i] == kNoValue || !problem.inputs[i].is_constant) continue;
+    const Value& value = graph_.value(node.inputs[i]);
+    if (value.constant_id == 0) continue;
+    const Packing packing =
+        candidate.kernel->packing ? candidate.kernel->packing(problem, candidate.tile, int(i)) : Packing{};
+    if (!packing.key.empty() && !store_.find({value.constant_id, packing.key})) return false;
+  }
+  return true;
+}
+
+void Lowering::prefer_packed(const Node& node, const Problem& problem, Choice& choice) const {
+  if (choice.chosen < 0 || stands_packed(node, problem, choice.winner())) return;
+  double least = std::numeric_limits<double>::infinity();
+  for (size_t i = 0; i < choice.candidates.size(); ++i) {
+    const Candidate& candidate = choice.candidates[i];
+    if (!candidate.support.ok || is_reference(*candidate.kernel) || candidate.estimate_ns >= least ||
+        !stands_packed(node, problem, candidate))
+      continue;
+    least = candidate.estimate_ns;
+    choice.chosen = int(i);
+  }
+}
+
 void Lowering::consider(std::optional<Variant>& best, const Node& node, Problem problem,
                         std::vector<std::pair<int, Layout>> copies) {
   Variant variant;
@@ -104,6 +131,7 @@ void Lowering::consider(std::optional<Variant>& best, const Node& node, Problem 
   for (const Kernel* kernel : kernels_of(problem.op->name))
     if (kernel->name == forced && !kernel->supports(problem).ok) return;
   variant.choice = choose_kernel(problem, ceilings_, forced);
+  if (options_.keep_packings && forced.empty()) prefer_packed(node, problem, variant.choice);
   variant.cost_ns += variant.choice.winner().estimate_ns;
   variant.reference = is_reference(*variant.choice.winner().kernel);
   variant.problem = std::move(problem);

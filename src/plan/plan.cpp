@@ -15,15 +15,6 @@ void ConstantStore::put(const Key& key, Tensor tensor) {
   tensors_[key] = std::move(tensor);
 }
 
-std::vector<std::string> ConstantStore::packings(uint64_t constant_id) const {
-  const std::lock_guard lock(mutex_);
-  std::vector<std::string> out;
-  for (auto it = tensors_.lower_bound({constant_id, ""}); it != tensors_.end() && it->first.constant_id == constant_id;
-       ++it)
-    out.push_back(it->first.packing);
-  return out;
-}
-
 int64_t ConstantStore::bytes() const {
   const std::lock_guard lock(mutex_);
   int64_t total = 0;

@@ -103,7 +103,8 @@ PlannedModel plan(const OptimizedModel& model, const PlanningOptions& options, c
     if (extent < 0) fail(ErrorCode::kUsage, "the dimension '{}' cannot be {}", name, extent);
     planning.bindings[name] = extent;
   }
-  std::string key = fmt::format("{} {} {}", context.threads(), context.measured(), options.reference_only);
+  std::string key =
+      fmt::format("{} {} {} {}", context.threads(), context.measured(), options.reference_only, options.repack);
   for (const auto& [name, extent] : planning.bindings) key += fmt::format(" {}={}", name, extent);
   for (const auto& [node, kernel] : options.kernels) key += fmt::format(" {}:{}", node, kernel);
   for (auto it = state.plans.begin(); it != state.plans.end(); ++it) {
@@ -114,6 +115,7 @@ PlannedModel plan(const OptimizedModel& model, const PlanningOptions& options, c
   planning.forced = options.kernels;
   planning.reference_only = options.reference_only;
   planning.ceilings = context.measured() ? &context.state().ceilings : nullptr;
+  planning.keep_packings = !state.plans.empty() && !options.repack && !options.reference_only;
   planning = plan_options_for(state.pipeline, planning);
   auto planned = std::make_shared<PlannedModel::State>();
   planned->plan = std::make_shared<const Plan>(make_plan(state.graph, planning, state.store));
