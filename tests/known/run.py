@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[2]
 REFUSED, NO_MEMORY = 2, 3  # exit codes
 BROKEN_SECONDS, BROKEN_BYTES = 10, 2 << 30
 THREADS = ["--threads", "2"]  # the same on every machine
-SECONDS, LARGE_SECONDS = 120, 600
+SECONDS, LARGE_SECONDS, LARGE_BYTES = 120, 600, 12 << 30
 OLDEST_OPSET = 7  # docs/onnx.md
 FORMATS = {".gguf": "GGUF files", ".safetensors": "safetensors files"}
 
@@ -100,7 +100,8 @@ class Runner:
                 "run", folder / "model.onnx", *self.given(data, inputs), "--output-dir", made, "--passes", passes,
                 *THREADS
             ]
-            code, message = self.call(command, LARGE_SECONDS if item.large else SECONDS)
+            limits = (LARGE_SECONDS, LARGE_BYTES) if item.large else (SECONDS,)
+            code, message = self.call(command, *limits)
             if code == REFUSED and message and item.may_refuse:
                 return
             if code == REFUSED and "unsupported" in message and self.lacking(item):
@@ -175,7 +176,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default=ROOT / "build/release/ridgeline", type=Path)
     parser.add_argument("--folder", default=ROOT / "build/known", type=Path, help="where the files of the cases go")
-    parser.add_argument("--large", action="store_true", help="the cases that need up to 10 GB of memory, and no others")
+    parser.add_argument("--large", action="store_true", help="the cases that need 1 to 10 GB of memory, and no others")
     parser.add_argument("--unlimited", action="store_true",
                         help="no limit of address space: a sanitizer needs terabytes")
     parser.add_argument("cases", nargs="*", default=["*"], help="ids, or patterns of ids")

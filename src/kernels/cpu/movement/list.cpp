@@ -5,9 +5,10 @@ namespace ridgeline::cpu {
 
 std::span<const Kernel* const> movement_kernels() {
   static constexpr const Kernel* kList[] = {
-      &kCopyKernel,      &kIdentityKernel,     &kTransposeKernel,    &kReshapeKernel, &kFlattenKernel, &kSqueezeKernel,
-      &kUnsqueezeKernel, &kExpandKernel,       &kTileKernel,         &kSliceKernel,   &kConcatKernel,  &kSplitKernel,
-      &kPadKernel,       &kDepthToSpaceKernel, &kSpaceToDepthKernel, &kGatherKernel,  &kResizeKernel,  &kTriluKernel};
+      &kCopyKernel,    &kIdentityKernel,  &kTransposeKernel, &kReshapeKernel,      &kFlattenKernel,
+      &kSqueezeKernel, &kUnsqueezeKernel, &kExpandKernel,    &kTileKernel,         &kSliceKernel,
+      &kConcatKernel,  &kSplitKernel,     &kPadKernel,       &kDepthToSpaceKernel, &kSpaceToDepthKernel,
+      &kGatherKernel,  &kResizeKernel,    &kTriluKernel,     &kFillKernel};
   return kList;
 }
 
