@@ -109,12 +109,19 @@ void Lowering::prefer_packed(const Node& node, const Problem& problem, Choice& c
   if (choice.chosen < 0 || stands_packed(node, problem, choice.winner())) return;
   double least = std::numeric_limits<double>::infinity();
   for (size_t i = 0; i < choice.candidates.size(); ++i) {
-    const Candidate& candidate = choice.candidates[i];
-    if (!candidate.support.ok || is_reference(*candidate.kernel) || candidate.estimate_ns >= least ||
-        !stands_packed(node, problem, candidate))
-      continue;
-    least = candidate.estimate_ns;
-    choice.chosen = int(i);
+    Candidate candidate = choice.candidates[i];
+    const Kernel& kernel = *candidate.kernel;
+    if (!candidate.support.ok || is_reference(kernel)) continue;
+    // Tiles may be packed differently: Winograd's 4x2 and 4x4.
+    for (const Tile& tile : kernel.tiles ? kernel.tiles(problem) : std::vector<Tile>{candidate.tile}) {
+      candidate.tile = tile;
+      if (!stands_packed(node, problem, candidate)) continue;
+      candidate.estimate_ns = kernel.estimate(problem, tile, ceilings_);
+      if (candidate.estimate_ns >= least) continue;
+      least = candidate.estimate_ns;
+      choice.candidates[i] = candidate;
+      choice.chosen = int(i);
+    }
   }
 }
 
