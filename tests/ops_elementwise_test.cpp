@@ -56,6 +56,8 @@ TEST(Elementwise, Activations) {
   expect_near(run("Gelu", {x}), {-0.04550026, -0.15426877, 0, 0.58002948, 2.99595031});
   expect_near(run("Gelu", {x}, with("approximate", std::string("tanh"))),
               {-0.04540231, -0.15428599, 0, 0.57996035, 2.99636261});
+  expect_near(run("BiasGelu", {floats({-2.5f, 0.25f}), floats({0.5f})}, {}, "com.microsoft"),
+              {-0.04550026, 0.58002948});
   expect_near(run("HardSwish", {x}), {-2.0 / 6, -0.5 * (0.5 - 0.5 / 6), 0, 0.75 * (0.5 + 0.125), 3});
   expect_near(run("HardSigmoid", {x}), {0.1, 0.4, 0.5, 0.65, 1});
   expect_near(run("Elu", {x}, with("alpha", 2.0)), {2 * std::expm1(-2.0), 2 * std::expm1(-0.5), 0, 0.75, 3});

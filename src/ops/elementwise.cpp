@@ -164,17 +164,46 @@ constexpr OpSchema prelu() {
   return s;
 }
 
+constexpr OpSchema bias_gelu() {
+  OpSchema s =
+      elementwise("BiasGelu", {{"(a + b) * 0.5 * erfc(-(a + b) * 0.70710678118654752)"}},
+                  "Gelu(a + b); b, the bias, broadcasts to a", {{"a", kFloats}, {"b", kFloats, "a"}})
+          .domain("com.microsoft")
+          .versions({1})
+          .samples({"a=f32[2,3,65] b=f32[65]", "a=f32[7] b=f32[7]", "a=f32[0,2] b=f32[2]", "a=f16[3,5] b=f16[5]"});
+  s.infer = infer_onto_first;
+  return s;
+}
+
 }  // namespace
 
 constinit const OpSchema kPRelu = prelu();
+constinit const OpSchema kBiasGelu = bias_gelu();
 
 std::span<const OpSchema* const> elementwise_ops() {
-  static constexpr const OpSchema* kOps[] = {
-      &kAbs,         &kAcos,      &kAcosh,     &kAdd,  &kAsin,   &kAsinh, &kAtan,    &kAtanh, &kCeil,
-      &kCelu,        &kCos,       &kCosh,      &kDiv,  &kElu,    &kErf,   &kExp,     &kFloor, &kGelu,
-      &kHardSigmoid, &kHardSwish, &kLeakyRelu, &kLog,  &kMish,   &kMul,   &kNeg,     &kPRelu, &kQuickGelu,
-      &kReciprocal,  &kRelu,      &kRound,     &kSelu, &kShrink, &kSiLU,  &kSigmoid, &kSign,  &kSin,
-      &kSinh,        &kSoftplus,  &kSoftsign,  &kSqrt, &kSub,    &kSwish, &kTan,     &kTanh,  &kThresholdedRelu};
+  static constexpr const OpSchema* kOps[] = {&kAbs,        &kBiasGelu,
+                                             &kAcos,       &kAcosh,
+                                             &kAdd,        &kAsin,
+                                             &kAsinh,      &kAtan,
+                                             &kAtanh,      &kCeil,
+                                             &kCelu,       &kCos,
+                                             &kCosh,       &kDiv,
+                                             &kElu,        &kErf,
+                                             &kExp,        &kFloor,
+                                             &kGelu,       &kHardSigmoid,
+                                             &kHardSwish,  &kLeakyRelu,
+                                             &kLog,        &kMish,
+                                             &kMul,        &kNeg,
+                                             &kPRelu,      &kQuickGelu,
+                                             &kReciprocal, &kRelu,
+                                             &kRound,      &kSelu,
+                                             &kShrink,     &kSiLU,
+                                             &kSigmoid,    &kSign,
+                                             &kSin,        &kSinh,
+                                             &kSoftplus,   &kSoftsign,
+                                             &kSqrt,       &kSub,
+                                             &kSwish,      &kTan,
+                                             &kTanh,       &kThresholdedRelu};
   return kOps;
 }
 
