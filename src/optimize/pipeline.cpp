@@ -39,7 +39,7 @@ constexpr std::array<Pass, 13> kPasses = {{
      "products that share their input (Q, K, V) become one wider product", merge_projections},
     {"fuse_elementwise", Stage::kWholeGraph, PassClass::kReorders, "chains of elementwise operators become one Program",
      fuse_elementwise},
-    {"channels_last", Stage::kWholeGraph, PassClass::kExact,
+    {"channels_last", Stage::kWholeGraph, PassClass::kReorders,
      "results of convolutions are stored with the channels innermost", channels_last},
 }};
 

@@ -25,11 +25,18 @@ uint64_t mix(uint64_t h, const void* data, size_t bytes) {
   return h;
 }
 
-// Everything the result depends on: the graph's text, its constants, the inputs, and the references' own version.
+// This build of the program that the references are part of: a number raised by hand would be forgotten after a fix.
+uint64_t build_stamp() {
+  std::error_code ignored;
+  const std::filesystem::path program = std::filesystem::canonical("/proc/self/exe", ignored);
+  const int64_t written = std::filesystem::last_write_time(program, ignored).time_since_epoch().count();
+  return mix(uint64_t(std::filesystem::file_size(program, ignored)), &written, sizeof written);
+}
+
+// Everything the result depends on: the graph's text, its constants, the inputs, and the references themselves.
 uint64_t fingerprint(const Model& model) {
-  constexpr uint64_t kReferenceVersion = 1;  // raise when a reference changes its meaning
   const std::string text = model.graph.text();
-  uint64_t h = mix(kReferenceVersion, text.data(), text.size());
+  uint64_t h = mix(build_stamp(), text.data(), text.size());
   for (const auto& [symbol, extent] : model.bindings) {
     h = mix(h, symbol.data(), symbol.size());
     h = mix(h, &extent, sizeof extent);
