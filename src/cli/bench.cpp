@@ -26,6 +26,7 @@ void add_bench(CLI::App& app, Common& common) {
         options.warm = given.warm;
         options.seconds = arguments->seconds;
         options.forced = given.forced;
+        common.progress(fmt::format("ridgeline: timing each kernel, {} s or a few runs of it", arguments->seconds));
         const BenchResult r = bench(given.problem, ceilings, options);
         Json kernels = Json::array();
         std::string text = fmt::format(
@@ -76,8 +77,9 @@ void add_bench(CLI::App& app, Common& common) {
           "op", arguments->op,
           "matmul, conv, attention, softmax, layer_norm, rms_norm, relu, add, transpose, ..., or a schema's name")
       ->required();
-  command->add_option("keys", arguments->keys, "KEY=VALUE ...: `ridgeline bench matmul` lists matmul's");
-  command->add_option("--time", arguments->seconds, "Seconds of measurement a kernel");
+  command->add_option("keys", arguments->keys,
+                      "KEY=VALUE ...: `ridgeline bench matmul` lists matmul's; or a problem as `profile` prints it");
+  command->add_option("--time", arguments->seconds, "Seconds of measurement a kernel, at least (default 1)");
   command->add_flag_function(
       "--rivals", [](int64_t) { later("--rivals"); }, "A later release");
 }

@@ -42,7 +42,10 @@ void add_check(CLI::App& app, Common& common) {
                     common.exit_code = r.failed ? 1 : 0;
                   });
   command->add_option("--family", arguments->options.family, "Only operators of this family");
-  command->add_option("--cases", arguments->options.cases, "How many problems")->check(CLI::PositiveNumber);
+  command
+      ->add_option("--cases", arguments->options.cases,
+                   "How many problems (default 2000; with --isa all at each level)")
+      ->check(CLI::PositiveNumber);
   command->add_option("--isa", arguments->options.isa, "scalar, avx2, avx512, native, or all: each in turn");
   command->add_option("--case", arguments->line, "One problem, as a failure prints it");
   command->add_option("--case-directory", arguments->options.case_directory,

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 
@@ -11,6 +14,7 @@
 namespace ridgeline::cli {
 
 void Common::show(const Json& document, const std::string& text) const {
+  if (!json_only() && !quiet) std::fwrite(text.data(), 1, text.size(), stdout);
   if (!json.empty()) {
     const std::string serialized = document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
     if (json == "-") {
@@ -22,7 +26,6 @@ void Common::show(const Json& document, const std::string& text) const {
       if (!file) fail(ErrorCode::kResource, "cannot write {}", json);
     }
   }
-  if (!json_only() && !quiet) std::fwrite(text.data(), 1, text.size(), stdout);
 }
 
 void Common::progress(const std::string& line) const {
@@ -34,11 +37,11 @@ CLI::App* add_command(CLI::App& app, Common& common, const std::string& name, co
   CLI::App* command = app.add_subcommand(name, what);
   command->add_option("--threads", common.threads, "Threads (default: what the container allows)")
       ->check(CLI::Range(1, 1024));
-  command->add_option("--device", common.device, "cpu, or cuda[:i]");
+  command->add_option("--device", common.device, "cpu (cuda[:i] comes with a later release)");
   command->add_option("--json", common.json,
                       "Write the result as JSON to a file; - for standard output, then nothing else is printed there");
   command->add_flag("--quiet", common.quiet, "Print no text");
-  command->add_option("--seed", common.seed, "Seed of made-up inputs and problems");
+  command->add_option("--seed", common.seed, "Seed of made-up inputs, weights and problems");
   command->add_option_function<std::string>(
       "--machine", [](const std::string&) { later("--machine"); },
       "Cost and advise for a described machine (a later release)");
@@ -48,6 +51,7 @@ CLI::App* add_command(CLI::App& app, Common& common, const std::string& name, co
         fail(ErrorCode::kUsage, "--device {}: there are cpu and cuda[:i]", common.device);
       later("--device " + common.device);
     }
+    if (!common.json.empty() && !common.json_only()) check_folder_of(common.json);
     body();
   });
   return command;
@@ -55,8 +59,10 @@ CLI::App* add_command(CLI::App& app, Common& common, const std::string& name, co
 
 void ModelArguments::add_to(CLI::App* command) {
   command->add_option("model", path, "An ONNX file")->required();
-  command->add_option("--input", inputs, "An input's content: NAME=FILE.npy (may be repeated)");
-  command->add_option("--dim", dims, "The extent of an open dimension: NAME=N (may be repeated)");
+  command->add_option("--input", inputs, "An input's content, else seeded: --input NAME=FILE.npy (may be repeated)");
+  command->add_option("--dim", dims,
+                      "The extent of an open dimension, else 1: --dim batch=8 (may be repeated; `inspect` shows "
+                      "their names)");
 }
 
 LoadOptions ModelArguments::load_options(const Common& common) const {
@@ -76,6 +82,15 @@ LoadOptions ModelArguments::load_options(const Common& common) const {
     options.inputs[word.substr(0, eq)] = read_npy(word.substr(eq + 1));
   }
   return options;
+}
+
+void check_folder_of(const std::string& file) {
+  const std::filesystem::path parent = std::filesystem::path(file).parent_path();
+  const std::string folder = parent.empty() ? "." : parent.string();
+  if (!std::filesystem::is_directory(folder))
+    fail(ErrorCode::kResource, "{} cannot be written: there is no folder {}", file, folder);
+  if (access(folder.c_str(), W_OK) != 0)
+    fail(ErrorCode::kResource, "{} cannot be written: the folder {} is not writable", file, folder);
 }
 
 void later(const std::string& what) { fail(ErrorCode::kUsage, "unsupported: {} comes with a later release", what); }

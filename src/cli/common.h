@@ -45,6 +45,9 @@ struct ModelArguments {
   LoadOptions load_options(const Common& common) const;
 };
 
+/// Fails if a result could not be written there, before the work that it is the result of.
+void check_folder_of(const std::string& file);
+
 /// Exit 2 with a message for what comes with a later release.
 [[noreturn]] void later(const std::string& what);
 

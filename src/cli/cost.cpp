@@ -44,9 +44,11 @@ void add_cost(CLI::App& app, Common& common) {
                      {"backward", {{"flops", backward_flops}, {"bytes", backward_bytes}}}},
                     text);
       });
-  command->add_option("op", arguments->op, "matmul, conv, softmax, layer_norm, relu, ..., or a schema's name")
+  command
+      ->add_option("op", arguments->op, "matmul, conv, attention, softmax, layer_norm, relu, ..., or a schema's name")
       ->required();
-  command->add_option("keys", arguments->keys, "KEY=VALUE ...");
+  command->add_option("keys", arguments->keys,
+                      "KEY=VALUE ...: `ridgeline cost matmul` lists matmul's; or a problem as `profile` prints it");
 }
 
 }  // namespace ridgeline::cli

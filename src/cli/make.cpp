@@ -23,11 +23,12 @@ void add_make(CLI::App& app, Common& common) {
     common.show({{"model", arguments->name}, {"file", arguments->output}},
                 fmt::format("wrote {}\n", arguments->output));
   });
-  command->add_option("name", arguments->name, "Which model")->required();
+  command->add_option("name", arguments->name, "Which of these models")->required();
   command->add_option("-o,--output", arguments->output, "The file to write")->required();
-  command->add_option("--batch", arguments->batch, "Batch size; 0 or a name: symbolic");
-  command->add_option("--seq", arguments->seq, "Sequence length (bert, decoder); 0 or a name: symbolic");
-  command->add_option("--opset", arguments->opset, "Opset, 13 to 21");
+  command->add_option("--batch", arguments->batch, "Batch size (default 1); 0 or a name: symbolic");
+  command->add_option("--seq", arguments->seq,
+                      "Sequence length (default: bert 128, decoder 64); 0 or a name: symbolic");
+  command->add_option("--opset", arguments->opset, "Opset, 13 to 21 (default 17)");
 }
 
 }  // namespace ridgeline::cli

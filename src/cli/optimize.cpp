@@ -17,7 +17,8 @@ struct Arguments {
 
 void optimize(const Common& common, const Arguments& arguments) {
   if (arguments.output.ends_with(".ridge")) later("writing a saved plan (.ridge)");
-  parse_pipeline("all", arguments.disabled);  // names are checked before any work
+  parse_pipeline("all", arguments.disabled);  // names and files are checked before any work
+  if (!arguments.output.empty()) check_folder_of(arguments.output);
   auto say = [&](const std::string& line) { common.progress("ridgeline: " + line); };
   Model model = load_model(arguments.model.path, arguments.model.load_options(common));
   if (!cached_ceilings()) say("measuring the machine's ceilings, once (about 15 s)");
@@ -41,9 +42,10 @@ void add_optimize(CLI::App& app, Common& common) {
       add_command(app, common, "optimize", "Optimize a model stage by stage, measured, verified and explained",
                   [&common, arguments] { optimize(common, *arguments); });
   arguments->model.add_to(command);
-  command->add_option("-o,--output", arguments->output, "Write the optimized model as ONNX");
+  command->add_option("-o,--output", arguments->output, "Write the optimized model as standard ONNX");
   command->add_option("--disable-pass", arguments->disabled, "Switch one pass off (may be repeated)");
-  command->add_option("--time", arguments->seconds, "Seconds of measurement of all stages together, at least");
+  command->add_option("--time", arguments->seconds,
+                      "Seconds of measurement of all stages together, at least (default 3)");
   for (const char* option : {"--precision", "--max-error", "--mem-budget", "--objective", "--strategy"}) {
     command->add_option_function<std::string>(
         option,

@@ -35,6 +35,7 @@ void write_trace(const std::string& file, const Plan& plan, const std::vector<Ex
 }
 
 void profile(const Common& common, const Arguments& arguments) {
+  if (!arguments.trace.empty()) check_folder_of(arguments.trace);
   Model model = load_model(arguments.model.path, arguments.model.load_options(common));
   if (!cached_ceilings()) common.progress("ridgeline: measuring the machine's ceilings, once (about 15 s)");
   const Ceilings ceilings = machine_ceilings();
@@ -127,10 +128,12 @@ void add_profile(CLI::App& app, Common& common) {
   CLI::App* command = add_command(app, common, "profile", "Time every step of a model, beside its roof",
                                   [&common, arguments] { profile(common, *arguments); });
   arguments->model.add_to(command);
-  command->add_option("--trace", arguments->trace, "Write a Chrome trace of the last run");
-  command->add_option("--passes", arguments->passes, "all, none, or names separated by commas");
+  command->add_option("--trace", arguments->trace,
+                      "Write a Chrome trace of the last run (opens in chrome://tracing or Perfetto)");
+  command->add_option("--passes", arguments->passes,
+                      "all, none, or names separated by commas (see `ridgeline passes`)");
   command->add_option("--disable-pass", arguments->disabled, "Switch one pass off (may be repeated)");
-  command->add_option("--time", arguments->seconds, "Seconds of measurement");
+  command->add_option("--time", arguments->seconds, "Seconds of measurement (default 2)");
 }
 
 }  // namespace ridgeline::cli

@@ -106,7 +106,7 @@ void add_run(CLI::App& app, Common& common) {
                   [&common, arguments] { run(common, *arguments); });
   arguments->model.add_to(command);
   command->add_option("--output-dir", arguments->output_dir, "Write each output as NAME.npy (/ becomes _)");
-  command->add_option("--time", arguments->seconds, "Measure for so many seconds");
+  command->add_option("--time", arguments->seconds, "Measure latency and memory for so many seconds");
   command->add_option("--passes", arguments->passes,
                       "all, none, or names separated by commas (see `ridgeline passes`)");
   command->add_option("--disable-pass", arguments->disabled, "Switch one pass off (may be repeated)");

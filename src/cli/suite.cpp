@@ -62,7 +62,8 @@ void add_suite(CLI::App& app, Common& common) {
       });
   command->add_option("folder", arguments->folder, "Searched for folders with a model.onnx")->required();
   command->add_option("--filter", arguments->options.filter, "Only folders whose name fits this pattern (*, ?)");
-  command->add_option("--passes", arguments->passes, "all, none, or names separated by commas");
+  command->add_option("--passes", arguments->passes,
+                      "all, none, or names separated by commas (see `ridgeline passes`)");
 }
 
 }  // namespace ridgeline::cli

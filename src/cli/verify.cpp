@@ -19,6 +19,8 @@ void add_verify(CLI::App& app, Common& common) {
         options.plan.bindings = model.bindings;
         options.plan.threads = common.threads;
         options.bisect = arguments->bisect;
+        common.progress(
+            "ridgeline: comparing every step with the naive reference, in double; a large model takes minutes");
         const Verification v = verify(model.graph, model.feeds, options);
         std::string text;
         for (const Boundary& b : v.wrong)
@@ -41,7 +43,8 @@ void add_verify(CLI::App& app, Common& common) {
         common.exit_code = v.ok ? 0 : 1;
       });
   arguments->model.add_to(command);
-  command->add_option("--passes", arguments->passes, "all, none, or names separated by commas");
+  command->add_option("--passes", arguments->passes,
+                      "all, none, or names separated by commas (see `ridgeline passes`)");
   command->add_flag("--bisect", arguments->bisect, "Name the rewrite that breaks the model");
 }
 

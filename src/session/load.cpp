@@ -107,7 +107,9 @@ Model bind_model(Graph graph, const LoadOptions& options) {
     bind_given(model.graph, v, tensor, model.bindings);
     model.feeds[name] = tensor;
   }
-  for (const std::string& symbol : model.graph.symbols()) model.bindings.emplace(symbol, 1);
+  std::vector<std::string> unbound;
+  for (const std::string& symbol : model.graph.symbols())
+    if (model.bindings.emplace(symbol, 1).second) unbound.push_back(symbol);
   if (options.batch > 0) {
     for (ValueId v : model.graph.inputs) {
       Value& value = model.graph.value(v);
@@ -124,7 +126,21 @@ Model bind_model(Graph graph, const LoadOptions& options) {
       model.feeds[value.name] = make_input(model.graph, v, evaluate(value.shape(), model.bindings), options.seed);
     }
   }
-  settle_shapes(model);
+  if (unbound.empty()) {
+    settle_shapes(model);
+    return model;
+  }
+  // 1 is a guess that an image, say, is too small for. What it breaks is found here, where the remedy can be named.
+  try {
+    settle_shapes(model);
+    Graph bound = model.graph;
+    bound.bind(model.bindings);
+    bound.infer();
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}. Nothing gives the open dimensions {}, so each counts as 1: bind them "
+                                          "with --dim {}=N, or give the inputs",
+                                          error.what(), fmt::join(unbound, ", "), unbound.back()));
+  }
   return model;
 }
 

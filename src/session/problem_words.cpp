@@ -45,11 +45,15 @@ class Words {
     if (*end || value < 0) fail(ErrorCode::kUsage, "{}: {}={} is not a number of at least 0", op_, key, word);
     return value;
   }
+  // A missing one counts as 1 until all keys are known: `done` names it beside them.
   int64_t need(const std::string& key) {
-    if (!has(key)) fail(ErrorCode::kUsage, "{}: the key '{}' is missing", op_, key);
-    return number(key, 0);
+    if (!has(key)) missing_.push_back(key + "=");
+    return number(key, 1);
   }
   void done() const {
+    if (!missing_.empty())
+      fail(ErrorCode::kUsage, "{}: {} {} missing; its keys are: {}", op_, fmt::join(missing_, " "),
+           missing_.size() == 1 ? "is" : "are", fmt::join(known_, " "));
     if (keys_.empty()) return;
     fail(ErrorCode::kUsage, "{}: there is no key '{}'; its keys are: {}", op_, keys_.begin()->first,
          fmt::join(known_, " "));
@@ -59,7 +63,7 @@ class Words {
  private:
   std::string op_;
   Keys keys_;
-  std::vector<std::string> known_;
+  std::vector<std::string> known_, missing_;
 };
 
 // "bias+gelu" over an output whose last (or channel) axis has n columns: expression and operand texts.
@@ -202,6 +206,13 @@ Parsed generic(const std::string& name, Words& w, const std::string& dtype) {
           op->inputs[i].variadic ? fmt::format("{}0", op->inputs[i].name) : std::string(op->inputs[i].name);
       text += fmt::format(" {}={}[{}]", key, is_bool ? "bool" : dtype, shape);
     }
+  }
+  const auto given = [&](const auto& entry) { return entry.first.starts_with(op->inputs[0].name); };
+  if (text.empty() && !op->inputs.empty() && !op->inputs[0].optional &&
+      std::none_of(w.rest().begin(), w.rest().end(), given)) {
+    fail(ErrorCode::kUsage,
+         "{0}: give its shape (shape=64x1024) or its inputs ({1}=f32[64,1024]); `ridgeline op show {2}` has examples",
+         name, op->inputs[0].name, op->name);
   }
   if (w.has("axes") && op->inputs.size() > 1 && op->inputs[1].name == "axes")
     text += " axes=i64{" + x_list(w.take("axes", "")) + "}";

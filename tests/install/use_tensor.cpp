@@ -1,7 +1,7 @@
 // The smallest use of the installed copy: headers found, library linked, values right.
 #include <cstdio>
 
-#include "ridgeline/tensor.h"
+#include "ridgeline/ridgeline.h"
 
 int main() {
   const ridgeline::Tensor tensor = ridgeline::Tensor::from<float>({2, 2}, {1, 2, 3, 4});
