@@ -246,10 +246,20 @@ const Illegal kIllegal[] = {
        g.output(g.op("LayerNormalization",
                      {g.op("Add", {g.input("x", {2, 8}), g.input("y", {8})}), g.weight({8}), g.weight({8})}));
      }},
-    {"norm of a sum with a constant", "fuse_add_normalization", "constant_operand",
+    {"norm scaled by rows", "match_composites", "illegal_operands",
      [](G& g) {
-       g.output(g.op("LayerNormalization", {g.op("Add", {g.op("Sigmoid", {g.input("x", {2, 8})}), g.weight({2, 8})}),
-                                            g.weight({8}), g.weight({8})}));
+       g.output(spelled_norm(g, g.input("x", {3, 12}), 12, true, false, g.weight({3, 1}, 1, 5)));
+     }},
+    {"norm scaled along another axis", "match_composites", "illegal_operands",
+     [](G& g) {
+       g.output(spelled_norm(g, g.input("x", {2, 5, 12}), 12, true, false, g.weight({5, 1}, 1, 5)));
+     }},
+    {"activation of a product in half precision", "fuse_epilogues", "rounded_result",
+     [](G& g) {
+       Tensor w(DType::kF16, {4, 4});
+       for (int64_t i = 0; i < 16; ++i) store_f64(DType::kF16, w.data(), i, 0.1 * double(i % 5));
+       const ValueId half = g.graph.add_constant("half", w);
+       g.output(g.op("Sigmoid", {g.op("MatMul", {g.input("x", {3, 4}, DType::kF16), half})}));
      }},
     {"an interior of a norm is an output", "match_composites", "graph_output",
      [](G& g) {

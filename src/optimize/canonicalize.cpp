@@ -88,8 +88,10 @@ bool split_gemm(Graph& graph, Node& node) {
     graph.node(sum).origin = origins({&node});
     result = graph.node(sum).output();
   }
+  const ValueId replaced = node.input(1);
   graph.replace_uses(out, result);
   graph.remove(node);
+  release_unread(graph, replaced);
   return true;
 }
 

@@ -87,7 +87,9 @@ void apply(Graph& graph, const Target& target, const Affine& affine) {
       else
         store_f64(w.dtype(), scaled.data(), i, value);
     }
-    graph.set_input(node, 1, graph.add_constant(graph.value(node.input(1)).name, scaled));
+    const ValueId replaced = node.input(1);
+    graph.set_input(node, 1, graph.add_constant(graph.value(replaced).name, scaled));
+    release_unread(graph, replaced);
   }
   const Tensor* old = is_convolution(node) && node.input(2) != kNoValue ? graph.constant(node.input(2)) : nullptr;
   if (!old && affine.shift.empty()) return;
@@ -178,6 +180,42 @@ void as_program(Graph& graph, Node& norm, const Affine& affine, Decisions& decis
   decisions.apply(who, 0, 0);
 }
 
+// A Mul or Add by constants behind a contraction goes into it.
+void fold_scale_or_shift(Graph& graph, Node& node, Decisions& decisions) {
+  if (node.program || !(node.is("Mul") || node.is("Add")) || !graph.constant(node.input(1))) return;
+  const ValueId x = node.input(0);
+  const std::optional<Target> target = target_of(graph, x);
+  // A product's shift stays an epilogue: MatMul has no bias input.
+  if (!target || (node.is("Add") && !is_convolution(*target->node))) return;
+  if (content_uses(graph, x) > 1) {
+    decisions.refuse(node, graph.value(x).is_output ? "graph_output" : "other_user",
+                     fmt::format("'{}' is needed as it is", graph.value(x).name));
+    return;
+  }
+  if (graph.value(node.output()).shape() != graph.value(x).shape()) {
+    decisions.refuse(node, "broadcasts_up", "the constant broadcasts the output to a larger shape");
+    return;
+  }
+  std::optional<std::vector<double>> factors = per_channel(graph, node.input(1), x, *target);
+  if (!factors) {
+    decisions.refuse(
+        node, "not_per_channel",
+        fmt::format("the constant '{}' varies along other axes than the output channels; it may still be an epilogue",
+                    graph.value(node.input(1)).name));
+    return;
+  }
+  if (graph.value(node.input(1)).dtype() != graph.value(x).dtype() || !decisions.allowed(node)) return;
+  if (node.is("Mul") && !keeps_weights_in_range(*factors)) {
+    decisions.refuse(node, "not_finite",
+                     "a factor is not finite, or out of 1e-12 to 1e12: the weights would not hold it");
+    return;
+  }
+  Affine affine;
+  (node.is("Mul") ? affine.scale : affine.shift) = std::move(*factors);
+  apply(graph, *target, affine);
+  finish(graph, decisions, node, *target->node);
+}
+
 }  // namespace
 
 void fold_batch_normalization(Graph& graph, Decisions& decisions) {
@@ -186,6 +224,8 @@ void fold_batch_normalization(Graph& graph, Decisions& decisions) {
     if (!norm.alive || !norm.is("BatchNormalization") || norm.program) continue;
     const std::optional<Affine> affine = batch_normalization(graph, norm, decisions);
     if (!affine || !decisions.allowed(norm)) continue;
+    // A bias that stands between as an Add of its own (as after a ConvTranspose) would part it from the weights.
+    if (Node* between = graph.producer(norm.input(0))) fold_scale_or_shift(graph, *between, decisions);
     const ValueId x = norm.input(0);
     const std::optional<Target> target = target_of(graph, x);
     const bool folds = target && is_convolution(*target->node) && target->channels == int64_t(affine->scale.size());
@@ -195,7 +235,7 @@ void fold_batch_normalization(Graph& graph, Decisions& decisions) {
     else if (graph.value(x).is_output)
       decisions.refuse(norm, "graph_output",
                        fmt::format("'{}' is an output of the graph, so its value must exist", graph.value(x).name));
-    else if (graph.uses(x) > 1)
+    else if (content_uses(graph, x) > 1)
       decisions.refuse(norm, "other_user", fmt::format("'{}' has another user", graph.value(x).name));
     else if (graph.value(x).dtype() != graph.value(norm.output()).dtype())
       decisions.refuse(norm, "dtype", "input and output types differ");
@@ -212,38 +252,7 @@ void fold_batch_normalization(Graph& graph, Decisions& decisions) {
 void fold_affine(Graph& graph, Decisions& decisions) {
   for (NodeId id : graph.order()) {
     Node& node = graph.node(id);
-    if (!node.alive || node.program || !(node.is("Mul") || node.is("Add")) || !graph.constant(node.input(1))) continue;
-    const ValueId x = node.input(0);
-    const std::optional<Target> target = target_of(graph, x);
-    // A product's shift stays an epilogue: MatMul has no bias input.
-    if (!target || (node.is("Add") && !is_convolution(*target->node))) continue;
-    if (graph.value(x).is_output || graph.uses(x) > 1) {
-      decisions.refuse(node, graph.value(x).is_output ? "graph_output" : "other_user",
-                       fmt::format("'{}' is needed as it is", graph.value(x).name));
-      continue;
-    }
-    if (graph.value(node.output()).shape() != graph.value(x).shape()) {
-      decisions.refuse(node, "broadcasts_up", "the constant broadcasts the output to a larger shape");
-      continue;
-    }
-    std::optional<std::vector<double>> factors = per_channel(graph, node.input(1), x, *target);
-    if (!factors) {
-      decisions.refuse(
-          node, "not_per_channel",
-          fmt::format("the constant '{}' varies along other axes than the output channels; it may still be an epilogue",
-                      graph.value(node.input(1)).name));
-      continue;
-    }
-    if (graph.value(node.input(1)).dtype() != graph.value(x).dtype() || !decisions.allowed(node)) continue;
-    if (node.is("Mul") && !keeps_weights_in_range(*factors)) {
-      decisions.refuse(node, "not_finite",
-                       "a factor is not finite, or out of 1e-12 to 1e12: the weights would not hold it");
-      continue;
-    }
-    Affine affine;
-    (node.is("Mul") ? affine.scale : affine.shift) = std::move(*factors);
-    apply(graph, *target, affine);
-    finish(graph, decisions, node, *target->node);
+    if (node.alive) fold_scale_or_shift(graph, node, decisions);
   }
   graph.remove_dead();
 }

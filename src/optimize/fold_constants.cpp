@@ -1,4 +1,5 @@
-// Constant folding: a node all of whose inputs are constants is computed once, by the reference.
+// Constant folding: a node all of whose inputs are constants is computed once, by the reference; one whose content
+// inference knows (a Shape of settled extents) is not even that.
 #include <algorithm>
 
 #include "ir/reference.h"
@@ -33,12 +34,35 @@ bool may_fold(const Graph& graph, const Node& node) {
   return out_bytes <= std::max(kMostFoldedBytes, in_bytes);
 }
 
+// Integers that inference knows (a Shape of settled extents, and what is computed from it), as a tensor.
+Tensor known_content(const Graph& graph, ValueId v) {
+  const Value& value = graph.value(v);
+  if (!value.info.values || !value.info.shape || !known(value.shape()) || value.dtype() == DType::kNone) return {};
+  for (const Dim& d : *value.info.values)
+    if (!d.known()) return {};
+  Tensor t(value.dtype(), extents(value.shape()));
+  if (t.elements() != int64_t(value.info.values->size())) return {};
+  for (int64_t i = 0; i < t.elements(); ++i) store_i64(t.dtype(), t.data(), i, (*value.info.values)[size_t(i)].value());
+  return t;
+}
+
+bool fold_known_content(Graph& graph, Node& node, Decisions& decisions) {
+  if (node.outputs.size() != 1 || node.output() == kNoValue || node.program) return false;
+  const Tensor content = known_content(graph, node.output());
+  if (!content || !decisions.allowed(node)) return false;
+  graph.make_constant(node.output(), content);
+  decisions.apply(origins({&node}), content.bytes(), 1);
+  graph.remove(node);
+  return true;
+}
+
 }  // namespace
 
 void fold_constants(Graph& graph, Decisions& decisions) {
   for (NodeId id : graph.order()) {
     Node& node = graph.node(id);
-    if (!node.alive || node.outputs.empty() || !may_fold(graph, node) || !decisions.allowed(node)) continue;
+    if (!node.alive || node.outputs.empty() || fold_known_content(graph, node, decisions)) continue;
+    if (!may_fold(graph, node) || !decisions.allowed(node)) continue;
     if (std::any_of(node.outputs.begin(), node.outputs.end(),
                     [&](ValueId v) { return v != kNoValue && graph.value(v).info.dtype == DType::kNone; }))
       continue;
@@ -52,7 +76,7 @@ void fold_constants(Graph& graph, Decisions& decisions) {
       decisions.refuse(node, "no_reference", error.what());
       continue;
     }
-    const std::vector<ValueId> values = node.outputs;
+    const std::vector<ValueId> values = node.outputs, read = node.inputs;
     int64_t bytes = 0;
     for (size_t o = 0; o < values.size(); ++o) {
       if (values[o] == kNoValue) continue;
@@ -61,6 +85,7 @@ void fold_constants(Graph& graph, Decisions& decisions) {
     }
     decisions.apply(origins({&node}), bytes, 1);
     graph.remove(node);
+    for (ValueId v : read) release_unread(graph, v);
   }
   // Inference again: contents that became known may settle shapes.
   graph.infer();

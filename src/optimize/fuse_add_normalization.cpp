@@ -3,6 +3,18 @@
 #include "optimize/passes.h"
 
 namespace ridgeline {
+namespace {
+
+// A constant operand that only lacks leading extents of 1 (a table of positions [S, D] beside [1, S, D]), with them.
+ValueId in_shape_of(Graph& graph, ValueId operand, ValueId sum) {
+  const Tensor* c = graph.constant(operand);
+  const Shape& shape = graph.value(sum).shape();
+  if (!c || graph.value(operand).shape() == shape || !known(shape) || c->elements() != element_count(extents(shape)))
+    return operand;
+  return graph.add_constant(graph.value(operand).name, c->reshaped(extents(shape)));
+}
+
+}  // namespace
 
 void fuse_add_normalization(Graph& graph, Decisions& decisions) {
   for (NodeId id : graph.order()) {
@@ -17,12 +29,10 @@ void fuse_add_normalization(Graph& graph, Decisions& decisions) {
                        fmt::format("its input '{}' is not a plain Add", graph.value(norm.input(0)).name));
       continue;
     }
-    const ValueId a = add->input(0), b = add->input(1), sum = add->output(), y = norm.output();
-    if (graph.constant(a) || graph.constant(b)) {
-      decisions.refuse(norm, "constant_operand",
-                       "the Add takes a constant: it is better an epilogue of the step before");
-      continue;
-    }
+    const ValueId sum = add->output(), y = norm.output();
+    const ValueId a = in_shape_of(graph, add->input(0), sum), b = in_shape_of(graph, add->input(1), sum);
+    // A constant operand (a table of positions) is as good as another: where it could be an epilogue of the step
+    // before, it has become one by now.
     if (graph.value(a).shape() != graph.value(b).shape() || graph.value(a).dtype() != DType::kF32) {
       decisions.refuse(norm, "broadcasts_up",
                        fmt::format("the operands {} and {} of the Add broadcast", text(graph.value(a).shape()),

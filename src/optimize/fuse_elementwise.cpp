@@ -83,7 +83,8 @@ class Absorber {
     auto next_to_join = [&]() -> NodeId {
       for (ValueId v : values) {
         for (NodeId user : graph_.users(v)) {
-          if (std::find(inside.begin(), inside.end(), user) != inside.end()) continue;
+          if (std::find(inside.begin(), inside.end(), user) != inside.end() || reads_shape_only(graph_.node(user)))
+            continue;
           if (joins(producer, graph_.node(user), inside, from, code, why)) return user;
           if (!refused && !code.empty()) refused = &graph_.node(user);
         }
@@ -102,8 +103,9 @@ class Absorber {
       const ValueId last = graph_.node(prefix.back()).output();
       auto contained = [&](ValueId v) {
         if (graph_.value(v).is_output) return false;
-        return std::all_of(graph_.users(v).begin(), graph_.users(v).end(),
-                           [&](NodeId u) { return std::find(prefix.begin(), prefix.end(), u) != prefix.end(); });
+        return std::all_of(graph_.users(v).begin(), graph_.users(v).end(), [&](NodeId u) {
+          return reads_shape_only(graph_.node(u)) || std::find(prefix.begin(), prefix.end(), u) != prefix.end();
+        });
       };
       bool closed = contained(from);
       for (NodeId p : prefix)
@@ -183,7 +185,15 @@ class Absorber {
     const ValueId from = producer.output();
     const DType dtype = graph_.value(from).dtype();
     // A contraction in f16 or bf16 accumulates in f32; its epilogue would see the unrounded sum.
-    if (dtype != DType::kF32 && dtype != DType::kF64 && !producer.op->is_elementwise()) return false;
+    if (dtype != DType::kF32 && dtype != DType::kF64 && !producer.op->is_elementwise()) {
+      for (NodeId user : graph_.users(from)) {
+        if (!graph_.node(user).op->is_elementwise()) continue;
+        decisions_.refuse(graph_.node(user), "rounded_result",
+                          fmt::format("'{}' is rounded to {} before it is read; a fused step would not round it",
+                                      graph_.value(from).name, name(dtype)));
+      }
+      return false;
+    }
     const std::optional<Region> region = region_from(producer, from);
     if (!region) return false;
     const Node& last = graph_.node(region->nodes.back());
@@ -271,7 +281,8 @@ class Absorber {
     graph_.set_inputs(producer, std::move(inputs), op_inputs);
     producer.origin = names;
     graph_.value(from).info.dtype = graph_.value(result).dtype();
-    graph_.replace_uses(result, from);
+    // All values of the region have one shape: who asks for that of an inner one gets it from the result.
+    for (NodeId id : region.nodes) graph_.replace_uses(graph_.node(id).output(), from);
     for (auto it = region.nodes.rbegin(); it != region.nodes.rend(); ++it) graph_.remove(graph_.node(*it));
     after_bytes = 0;
     for (ValueId v : producer.inputs) after_bytes += double(value_bytes(graph_, v));

@@ -17,6 +17,12 @@ constexpr double kSnap = 2e-6;
 bool commutes(const Node& node) { return node.is("Add") || node.is("Mul") || node.is("Max") || node.is("Min"); }
 bool reduces(const Node& node) { return node.op->name.starts_with("Reduce"); }
 
+bool counts_axis_from_end(const Pattern& pattern) {
+  return std::any_of(pattern.op->attributes.begin(), pattern.op->attributes.end(),
+                     [](const AttributeSpec& a) { return a.name == "axis"; }) &&
+         schema_integer(*pattern.op, pattern.attributes, "axis") < 0;
+}
+
 std::vector<int64_t> inverse(const std::vector<int64_t>& perm) {
   std::vector<int64_t> out(perm.size());
   for (size_t i = 0; i < perm.size(); ++i) out[size_t(perm[i])] = int64_t(i);
@@ -58,10 +64,14 @@ class Matcher {
   }
 
  private:
-  // Dtype and rank are part of the meaning; extents are holes.
+  // Dtype and rank are part of the meaning; extents are holes. An operator that counts its axis from the end means the
+  // same at every rank, and an optional operand broadcasts: there the schema decides (a scale of [rows, 1] is refused).
   bool fits(ValueId pv, ValueId gv) const {
     const ValueInfo &a = p_.value(pv).info, &b = g_.value(gv).info;
-    return b.shape && a.dtype == b.dtype && a.shape->size() == b.shape->size();
+    if (!b.shape || a.dtype != b.dtype) return false;
+    const auto at = std::find(p_.inputs.begin(), p_.inputs.end(), pv) - p_.inputs.begin();
+    const bool any_rank = counts_axis_from_end(pattern_) || pattern_.op->inputs[pattern_.holes[size_t(at)]].optional;
+    return any_rank || a.shape->size() == b.shape->size();
   }
 
   bool constant(ValueId pv, ValueId gv, Match& m) const {
@@ -162,9 +172,12 @@ class Matcher {
 std::optional<Pattern> trace(const OpSchema& op, const Problem& sample, int spelling) {
   Pattern pattern;
   pattern.op = &op;
+  Attributes traced = sample.attributes;
+  if (const AttributeValue* axis = traced.find("axis"); axis && std::get<int64_t>(*axis) >= 0)
+    traced.set("axis", std::get<int64_t>(*axis) - sample.input(0).layout.rank());
   // Numbers are what a match finds. Where a spelling has no place for one (attention without a scale), it is the
   // schema's default, not the sample's.
-  for (const auto& [name, value] : sample.attributes)
+  for (const auto& [name, value] : traced)
     if (!std::holds_alternative<double>(value)) pattern.attributes.set(name, value);
   pattern.inputs = sample.op_inputs;
   std::vector<ValueInfo> infos(size_t(sample.op_inputs));
@@ -176,7 +189,7 @@ std::optional<Pattern> trace(const OpSchema& op, const Problem& sample, int spel
     pattern.holes.push_back(i);
   }
   try {
-    pattern.graph = decompose(op, sample.attributes, infos, 1, spelling);
+    pattern.graph = decompose(op, traced, infos, 1, spelling);
     Decisions ignored;
     canonicalize(pattern.graph, ignored);
   } catch (const Error&) {

@@ -12,9 +12,17 @@ namespace {
 // it).
 ValueId materialize(Graph& graph, const Bound& bound, const std::vector<std::string>& origin) {
   if (bound.perm.empty()) return bound.value;
+  ValueId source = bound.value;
+  std::vector<int64_t> perm = bound.perm;
+  if (const Node* inner = graph.producer(source); inner && inner->is("Transpose")) {
+    const std::vector<int64_t> first = permutation_of(graph, *inner);
+    for (int64_t& a : perm) a = first[size_t(a)];
+    source = inner->input(0);
+  }
+  if (std::is_sorted(perm.begin(), perm.end())) return source;
   Attributes attributes;
-  attributes.set("perm", bound.perm);
-  const NodeId transpose = graph.add_node(*find_op("Transpose"), {bound.value}, attributes);
+  attributes.set("perm", perm);
+  const NodeId transpose = graph.add_node(*find_op("Transpose"), {source}, attributes);
   graph.node(transpose).origin = origin;
   return graph.node(transpose).output();
 }

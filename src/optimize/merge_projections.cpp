@@ -89,7 +89,9 @@ void merge(Graph& graph, const std::vector<Projection>& group, Decisions& decisi
   graph.node(parts).origin = names;
   for (size_t i = 0; i < group.size(); ++i) {
     graph.replace_uses(group[i].node->output(), graph.node(parts).output(int(i)));
+    const std::vector<ValueId> replaced = group[i].node->inputs;
     graph.remove(*group[i].node);
+    for (ValueId v : replaced) release_unread(graph, v);
   }
   decisions.apply(names, bytes, int(group.size()) - 1);
 }

@@ -31,8 +31,17 @@ void add_origin(Node& node, const Node& from);
 int64_t value_bytes(const Graph& graph, ValueId value);
 /// FLOPs of a node with open symbols at 1.
 int64_t node_flops(const Graph& graph, const Node& node);
+/// Does this user read no more of its operand than the extents? No rewrite that keeps the shape takes anything from it.
+bool reads_shape_only(const Node& user);
+/// Users that read the content, and the graph's output.
+int content_uses(const Graph& graph, ValueId value);
+/// Gives a constant's memory back if nothing reads it any more: weights that a rewrite has replaced, at once and not at
+/// the pass's end, when all the new ones stand beside all the old.
+void release_unread(Graph& graph, ValueId constant);
 /// Does `value` depend on an output of `node`?
 bool depends_on(const Graph& graph, ValueId value, const Node& node);
+/// A Transpose's permutation, the default one written out.
+std::vector<int64_t> permutation_of(const Graph& graph, const Node& transpose);
 /// All elements of a float constant equal: its number.
 std::optional<double> uniform_constant(const Graph& graph, ValueId value);
 /// Is there a kernel other than the reference for this node with its program, at f32 and plain layouts? Else the

@@ -76,7 +76,8 @@ std::vector<PassTime> run_passes(Graph& graph, const PipelineOptions& options, D
   for (const Pass& pass : kPasses) {
     if (!enabled(pass, options)) continue;
     const auto begin = std::chrono::steady_clock::now();
-    const Graph before = graph;  // shares tensors; what a pass breaks is rolled back
+    Graph before;
+    if (options.rollback) before = graph;  // shares tensors; what a pass breaks is rolled back
     const size_t decided = decisions.all.size();
     decisions.pass = std::string(pass.name);
     decisions.stage = int(pass.stage);
@@ -86,6 +87,11 @@ std::vector<PassTime> run_passes(Graph& graph, const PipelineOptions& options, D
       faults = graph.verify();
     } catch (const Error& error) {
       faults = {error.what()};
+    }
+    if (!faults.empty() && !options.rollback) {
+      fail(ErrorCode::kUnsupported,
+           "unsupported: the pass '{}' left the graph unsound ({}); run with --disable-pass {}", pass.name,
+           faults.front(), pass.name);
     }
     if (!faults.empty()) {
       graph = before;

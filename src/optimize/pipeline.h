@@ -39,7 +39,10 @@ struct PipelineOptions {
   std::set<std::string, std::less<>> only;  // if not empty: these alone (and what every stage needs: constant folding)
   std::set<std::string, std::less<>> undone_nodes;  // "pass/node": single rewrites that measured slower
   bool none = false;                                // no pass at all
-  int most_rewrites = -1;                           // stop after so many applied rewrites (bisection); -1: no limit
+  // Keep the graph before each pass until it is verified, so that an unsound one can be rolled back. Without, weights
+  // that a pass replaces are freed at once, and an unsound pass is an error that names it.
+  bool rollback = true;
+  int most_rewrites = -1;  // stop after so many applied rewrites (bisection); -1: no limit
 };
 
 struct PassTime {

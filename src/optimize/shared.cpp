@@ -63,6 +63,18 @@ int64_t node_flops(const Graph& graph, const Node& node) {
   return cost_of(p).flops;
 }
 
+bool reads_shape_only(const Node& user) { return user.is("Shape") || user.is("Size"); }
+
+int content_uses(const Graph& graph, ValueId value) {
+  const std::vector<NodeId>& users = graph.users(value);
+  return int(std::count_if(users.begin(), users.end(), [&](NodeId u) { return !reads_shape_only(graph.node(u)); })) +
+         (graph.value(value).is_output ? 1 : 0);
+}
+
+void release_unread(Graph& graph, ValueId constant) {
+  if (graph.constant(constant) && graph.uses(constant) == 0) graph.value(constant).info.constant = {};
+}
+
 bool depends_on(const Graph& graph, ValueId value, const Node& node) {
   std::vector<ValueId> stack = {value};
   std::vector<char> seen(static_cast<size_t>(graph.node_capacity()), 0);
@@ -77,6 +89,13 @@ bool depends_on(const Graph& graph, ValueId value, const Node& node) {
       if (i != kNoValue) stack.push_back(i);
   }
   return false;
+}
+
+std::vector<int64_t> permutation_of(const Graph& graph, const Node& transpose) {
+  std::vector<int64_t> perm = transpose.attributes.integers("perm");
+  if (perm.empty())
+    for (int a = graph.value(transpose.input(0)).rank(); a-- > 0;) perm.push_back(a);
+  return perm;
 }
 
 std::optional<double> uniform_constant(const Graph& graph, ValueId v) {

@@ -4,17 +4,10 @@
 namespace ridgeline {
 namespace {
 
-std::vector<int64_t> permutation(const Graph& graph, const Node& node) {
-  std::vector<int64_t> perm = node.attributes.integers("perm");
-  if (perm.empty())
-    for (int a = graph.value(node.input(0)).rank(); a-- > 0;) perm.push_back(a);
-  return perm;
-}
-
 bool compose_transposes(Graph& graph, Node& node) {
   Node* inner = graph.producer(node.input(0));
   if (!node.is("Transpose") || !inner || !inner->is("Transpose")) return false;
-  const std::vector<int64_t> first = permutation(graph, *inner), second = permutation(graph, node);
+  const std::vector<int64_t> first = permutation_of(graph, *inner), second = permutation_of(graph, node);
   std::vector<int64_t> both;
   for (int64_t a : second) both.push_back(first[size_t(a)]);
   node.attributes.set("perm", both);

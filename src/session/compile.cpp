@@ -55,7 +55,9 @@ Compiled compile(Model& model, const CompileOptions& options, ConstantStore& sto
     out.graph = std::move(model.graph);
   else
     out.graph = model.graph;
-  out.pass_times = run_passes(out.graph, options.pipeline, out.decisions);
+  PipelineOptions pipeline = options.pipeline;
+  pipeline.rollback = !options.consume;
+  out.pass_times = run_passes(out.graph, pipeline, out.decisions);
   out.optimize_ms = ms_since(begin);
   const auto planning = std::chrono::steady_clock::now();
   PlanOptions plan = plan_options_for(options.pipeline, options.plan);

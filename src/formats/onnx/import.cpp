@@ -341,6 +341,8 @@ class Importer {
       fail(ErrorCode::kBadModel,
            "attribute {} is none of value, value_float, value_int, value_floats, value_ints of its type", quote(key));
     }
+    // Some exporters write weights as Constant nodes; a single number is none.
+    if (is_float(tensor.dtype()) && tensor.elements() > 1) report_.parameters += tensor.elements();
     values_[proto.output(0)] = graph_.add_constant(proto.output(0), std::move(tensor));
   }
 

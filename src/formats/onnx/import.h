@@ -27,7 +27,7 @@ struct ImportReport {
   std::map<std::string, int> operators;  // as written in the file (local functions: after inlining)
   std::vector<UnsupportedOperator> unsupported;
   std::vector<std::string> notes;  // choices a user may want to know of
-  int64_t parameters = 0;          // elements of all initializers
+  int64_t parameters = 0;          // elements of all initializers, and of float tensors in Constant nodes
 };
 
 struct ImportOptions {
