@@ -79,7 +79,8 @@ void add_bench(CLI::App& app, Common& common) {
       ->required();
   command->add_option("keys", arguments->keys,
                       "KEY=VALUE ...: `ridgeline bench matmul` lists matmul's; or a problem as `profile` prints it");
-  command->add_option("--time", arguments->seconds, "Seconds of measurement a kernel, at least (default 1)");
+  command->add_option("--time", arguments->seconds, "Seconds of measurement a kernel, at least (default 1)")
+      ->check(seconds_to_measure());
   command->add_flag_function(
       "--rivals", [](int64_t) { later("--rivals"); }, "A later release");
 }

@@ -4,18 +4,34 @@
 
 #include <unistd.h>
 
+#include <charconv>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 
+#include "core/words.h"
 #include "formats/npy.h"
+#include "session/load.h"
 
 namespace ridgeline::cli {
+namespace {
 
-void Common::show(const Json& document, const std::string& text) const {
-  if (!json_only() && !quiet) std::fwrite(text.data(), 1, text.size(), stdout);
+constexpr double kLeastSeconds = 0.001, kMostSeconds = 86400;
+
+}  // namespace
+
+void Common::show(const Json& result, const std::string& text) const {
+  // The text first: a JSON file that cannot be written loses nothing then.
+  if (!json_only() && !quiet) {
+    std::string shown = printable(text);
+    for (const std::string& note : notes) shown += "note: " + printable(note) + "\n";
+    std::fwrite(shown.data(), 1, shown.size(), stdout);
+  }
   if (!json.empty()) {
+    Json document = result;
+    if (!notes.empty()) document["notes"] = notes;
     const std::string serialized = document.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
     if (json == "-") {
       std::fwrite(serialized.data(), 1, serialized.size(), stdout);
@@ -29,19 +45,20 @@ void Common::show(const Json& document, const std::string& text) const {
 }
 
 void Common::progress(const std::string& line) const {
-  if (!quiet) fmt::print(stderr, "{}\n", line);
+  if (!quiet) fmt::print(stderr, "{}\n", printable(line));
 }
 
 CLI::App* add_command(CLI::App& app, Common& common, const std::string& name, const std::string& what,
                       std::function<void()> body) {
   CLI::App* command = app.add_subcommand(name, what);
   command->add_option("--threads", common.threads, "Threads (default: what the container allows)")
-      ->check(CLI::Range(1, 1024));
+      ->check(whole_number(1, 1024));
   command->add_option("--device", common.device, "cpu (cuda[:i] comes with a later release)");
   command->add_option("--json", common.json,
                       "Write the result as JSON to a file; - for standard output, then nothing else is printed there");
   command->add_flag("--quiet", common.quiet, "Print no text");
-  command->add_option("--seed", common.seed, "Seed of made-up inputs, weights and problems");
+  command->add_option("--seed", common.seed, "Seed of made-up inputs, weights and problems")
+      ->check(whole_number(0, INT64_MAX));
   command->add_option_function<std::string>(
       "--machine", [](const std::string&) { later("--machine"); },
       "Cost and advise for a described machine (a later release)");
@@ -70,11 +87,14 @@ LoadOptions ModelArguments::load_options(const Common& common) const {
   options.seed = common.seed;
   for (const std::string& word : dims) {
     const size_t eq = word.rfind('=');
-    char* end = nullptr;
-    const int64_t extent = eq == std::string::npos ? 0 : std::strtoll(word.c_str() + eq + 1, &end, 10);
-    if (eq == std::string::npos || eq + 1 == word.size() || *end)
-      fail(ErrorCode::kUsage, "--dim {}: expected NAME=N", word);
-    options.dims[word.substr(0, eq)] = extent;
+    int64_t extent = 0;
+    const char *begin = word.data() + (eq == std::string::npos ? 0 : eq + 1), *end = word.data() + word.size();
+    const auto [stop, error] = std::from_chars(begin, end, extent);
+    if (eq == std::string::npos || error != std::errc() || stop != end)
+      fail(ErrorCode::kUsage, "--dim {}: expected NAME=N, N a whole number", word);
+    const auto [at, fresh] = options.dims.emplace(word.substr(0, eq), extent);
+    if (!fresh && at->second != extent)
+      fail(ErrorCode::kUsage, "--dim {}: the dimension has the extent {} already", word, at->second);
   }
   for (const std::string& word : inputs) {
     const size_t eq = word.rfind('=');
@@ -91,6 +111,45 @@ void check_folder_of(const std::string& file) {
     fail(ErrorCode::kResource, "{} cannot be written: there is no folder {}", file, folder);
   if (access(folder.c_str(), W_OK) != 0)
     fail(ErrorCode::kResource, "{} cannot be written: the folder {} is not writable", file, folder);
+}
+
+Model ModelArguments::load(const Common& common) const { return load_model(path, load_options(common), common.notes); }
+
+void naming_file(const std::string& path, const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    const bool of_model = error.code() != ErrorCode::kUsage && error.code() != ErrorCode::kResource;
+    if (!of_model || what.find(path) != std::string::npos) throw;
+    throw Error(error.code(), path + ": " + what);
+  }
+}
+
+CLI::Validator whole_number(int64_t least, int64_t most) {
+  return CLI::Validator(
+      [=](const std::string& word) {
+        int64_t value = 0;
+        const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+        const bool whole = error == std::errc() && end == word.data() + word.size();
+        return whole && value >= least && value <= most
+                   ? std::string()
+                   : fmt::format("{} is not a whole number from {} to {}", word, least, most);
+      },
+      "");
+}
+
+CLI::Validator seconds_to_measure() {
+  return CLI::Validator(
+      [](const std::string& word) {
+        double value = 0;
+        const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+        const bool number = error == std::errc() && end == word.data() + word.size();
+        return number && value >= kLeastSeconds && value <= kMostSeconds  // false for NaN
+                   ? std::string()
+                   : fmt::format("{} is not a number of seconds from {} to {}", word, kLeastSeconds, kMostSeconds);
+      },
+      "");
 }
 
 void later(const std::string& what) { fail(ErrorCode::kUsage, "unsupported: {} comes with a later release", what); }

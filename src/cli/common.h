@@ -23,10 +23,12 @@ struct Common {
   bool quiet = false;
   uint64_t seed = 0;
   int exit_code = 0;
+  mutable std::vector<std::string> notes;  // on the model, from reading it
 
   /// True if only JSON may go to standard output.
   bool json_only() const { return json == "-"; }
-  /// Writes `document` where --json says; prints `text` unless JSON has standard output or --quiet.
+  /// Writes `document`, with the notes, where --json says; prints both as text unless JSON has standard output or
+  /// --quiet.
   void show(const Json& document, const std::string& text) const;
   /// A line of progress on standard error, unless --quiet.
   void progress(const std::string& line) const;
@@ -43,10 +45,17 @@ struct ModelArguments {
   std::vector<std::string> dims;    // NAME=N
   void add_to(CLI::App* command);
   LoadOptions load_options(const Common& common) const;
+  Model load(const Common& common) const;  // its notes are left in `common`
 };
 
 /// Fails if a result could not be written there, before the work that it is the result of.
 void check_folder_of(const std::string& file);
+/// What `body` says against the model names the file.
+void naming_file(const std::string& path, const std::function<void()>& body);
+
+/// Checks of options: a whole number of these, seconds to measure.
+CLI::Validator whole_number(int64_t least, int64_t most);
+CLI::Validator seconds_to_measure();
 
 /// Exit 2 with a message for what comes with a later release.
 [[noreturn]] void later(const std::string& what);

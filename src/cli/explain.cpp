@@ -14,7 +14,7 @@ bool concerns(const std::vector<std::string>& nodes, const std::string& node) {
 
 void explain(const Common& common, const ModelArguments& arguments, const std::string& node) {
   if (arguments.path == "matmul" || arguments.path == "conv") later("explain " + arguments.path);
-  Model model = load_model(arguments.path, arguments.load_options(common));
+  Model model = arguments.load(common);
   std::vector<std::string> known;
   for (NodeId id : model.graph.order()) known.push_back(model.graph.node(id).name);
   if (!node.empty() && std::find(known.begin(), known.end(), node) == known.end())
@@ -23,7 +23,8 @@ void explain(const Common& common, const ModelArguments& arguments, const std::s
   CompileOptions options;
   options.plan.threads = common.threads;
   ConstantStore store;
-  const Compiled compiled = compile(model, options, store);
+  Compiled compiled;
+  naming_file(arguments.path, [&] { compiled = compile(model, options, store); });
   Json rewrites = Json::array(), dispatch = Json::array();
   std::string text = "rewrites\n";
   for (const Decision& d : compiled.decisions.all) {

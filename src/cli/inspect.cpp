@@ -2,6 +2,7 @@
 #include <map>
 
 #include "cli/common.h"
+#include "core/words.h"
 #include "formats/onnx/import.h"
 #include "session/inspect.h"
 
@@ -26,8 +27,8 @@ void add_inspect(CLI::App& app, Common& common) {
             Json shape = Json::array();
             for (const Dim& d : t.shape) shape.push_back(d.known() ? Json(d.value()) : Json(d.text()));
             out.push_back({{"name", t.name}, {"dtype", std::string(name(t.dtype))}, {"shape", shape}});
-            text +=
-                fmt::format("{} {} {}{}\n", title, t.name, name(t.dtype), t.ranked ? ridgeline::text(t.shape) : "[?]");
+            text += fmt::format("{} {} {}{}\n", title, one_line(t.name), name(t.dtype),
+                                t.ranked ? ridgeline::text(t.shape) : "[?]");
           }
           return out;
         };
@@ -41,7 +42,7 @@ void add_inspect(CLI::App& app, Common& common) {
           text += fmt::format("unsupported: {} ({}, version {}) x{}, first '{}': {}\n", u.op, u.domain, u.version,
                               u.count, u.first_node, u.reason);
         }
-        for (const std::string& note : i.notes) text += "note: " + note + "\n";
+        common.notes = i.notes;
         const double intensity = i.bytes > 0 ? double(i.flops) / double(i.bytes) : 0;
         if (i.complete)
           text += fmt::format(

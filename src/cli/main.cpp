@@ -1,13 +1,64 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
+#include <iostream>
 #include <new>
+#include <stdexcept>
 
 #include "cli/common.h"
+#include "core/new_file.h"
+#include "core/words.h"
 #include "kernels/cpu/simd.h"
 #include "ridgeline/error.h"
 
-int main(int argc, char** argv) {
-  using namespace ridgeline;
+namespace ridgeline::cli {
+namespace {
+
+constexpr std::string_view kLaterCommands[] = {"tune", "regret", "pareto", "replay", "diff"};
+
+// Where a standard stream is closed, the next file that is opened would take its place and its output.
+void fill_standard_streams() {
+  for (int stream : {0, 1, 2}) {
+    if (fcntl(stream, F_GETFD) >= 0) continue;
+    // Standard output for reading: what is written there fails, as it should.
+    if (open("/dev/null", stream == 2 ? O_WRONLY : O_RDONLY) < 0) _exit(3);
+  }
+}
+
+void stop(int signal) {
+  remove_unfinished_files();
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
+// A first word that is no command: one that a later release has, or what may have been meant.
+void check_command(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return;
+  const std::string given = argv[1];
+  if (std::find(std::begin(kLaterCommands), std::end(kLaterCommands), given) != std::end(kLaterCommands)) later(given);
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(command->get_name());
+  if (std::find(names.begin(), names.end(), given) != names.end()) return;
+  std::vector<std::string_view> words(names.begin(), names.end());
+  words.insert(words.end(), std::begin(kLaterCommands), std::end(kLaterCommands));
+  const std::string_view nearest = nearest_word(given, words);
+  fail(ErrorCode::kUsage, "there is no command '{}'{}; `ridgeline --help` lists all", given,
+       nearest.empty() ? "" : fmt::format("; the nearest is '{}'", nearest));
+}
+
+int complain(std::string_view what, int exit_code) {
+  const std::string line = "ridgeline: " + printable(what) + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  return exit_code;
+}
+
+int run(int argc, char** argv) {
   CLI::App app(
       "Ridgeline takes an ONNX model, finds what bounds each operator on this machine, rewrites and tunes it, and "
       "proves each step.\n"
@@ -17,44 +68,55 @@ int main(int argc, char** argv) {
       "ridgeline");
   app.require_subcommand(1);
   app.set_version_flag("--version", "ridgeline 0.1.0");
-  cli::Common common;
+  Common common;
   try {
     cpu::limit_isa_from_environment();
-    cli::add_optimize(app, common);
-    cli::add_run(app, common);
-    cli::add_inspect(app, common);
-    cli::add_profile(app, common);
-    cli::add_explain(app, common);
-    cli::add_verify(app, common);
-    cli::add_make(app, common);
-    cli::add_machine(app, common);
-    cli::add_bench(app, common);
-    cli::add_cost(app, common);
-    cli::add_passes(app, common);
-    cli::add_op(app, common);
-    cli::add_kernels(app, common);
-    cli::add_check(app, common);
-    cli::add_suite(app, common);
-    // CLI11 would only say that a subcommand is required.
-    std::string names;
-    bool known = argc < 2 || argv[1][0] == '-';
-    for (const CLI::App* command : app.get_subcommands({})) {
-      names += " " + command->get_name();
-      known = known || command->get_name() == argv[1];
-    }
-    if (!known) fail(ErrorCode::kUsage, "there is no command '{}'; there are:{}", argv[1], names);
+    add_optimize(app, common);
+    add_run(app, common);
+    add_inspect(app, common);
+    add_profile(app, common);
+    add_explain(app, common);
+    add_verify(app, common);
+    add_make(app, common);
+    add_machine(app, common);
+    add_bench(app, common);
+    add_cost(app, common);
+    add_passes(app, common);
+    add_op(app, common);
+    add_kernels(app, common);
+    add_check(app, common);
+    add_suite(app, common);
+    check_command(app, argc, argv);
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   } catch (const Error& error) {
-    std::fprintf(stderr, "ridgeline: %s\n", error.what());
-    return error.exit_code();
+    return complain(error.what(), error.exit_code());
   } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "ridgeline: out of memory\n");
-    return 3;
+    return complain("out of memory", 3);
+  } catch (const std::length_error&) {
+    return complain("out of memory: a list would be longer than memory can hold", 3);
+  } catch (const std::filesystem::filesystem_error& error) {
+    return complain(error.path1().string() + ": " + error.code().message(), 2);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "ridgeline: %s\n", error.what());
-    return 2;
+    return complain(error.what(), 2);
   }
   return common.exit_code;
+}
+
+}  // namespace
+}  // namespace ridgeline::cli
+
+int main(int argc, char** argv) {
+  using namespace ridgeline::cli;
+  fill_standard_streams();
+  for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    if (std::signal(signal, stop) == SIG_IGN) std::signal(signal, SIG_IGN);  // as nohup wants it
+  }
+  const int exit_code = run(argc, argv);
+  // What stands in the buffer may fail yet: a full disk, or nobody to read it.
+  std::cout.flush();
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) || !std::cout)
+    return complain("standard output cannot be written: is the disk full, or is it closed?", 3);
+  return exit_code;
 }

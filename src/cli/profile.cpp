@@ -36,7 +36,7 @@ void write_trace(const std::string& file, const Plan& plan, const std::vector<Ex
 
 void profile(const Common& common, const Arguments& arguments) {
   if (!arguments.trace.empty()) check_folder_of(arguments.trace);
-  Model model = load_model(arguments.model.path, arguments.model.load_options(common));
+  Model model = arguments.model.load(common);
   if (!cached_ceilings()) common.progress("ridgeline: measuring the machine's ceilings, once (about 15 s)");
   const Ceilings ceilings = machine_ceilings();
   CompileOptions options;
@@ -44,10 +44,11 @@ void profile(const Common& common, const Arguments& arguments) {
   options.plan.threads = common.threads;
   options.plan.ceilings = &ceilings;
   ConstantStore store;
-  const Compiled compiled = compile(model, options, store);
+  Compiled compiled;
+  naming_file(arguments.model.path, [&] { compiled = compile(model, options, store); });
   const Plan& plan = *compiled.plan;
   Runner runner(compiled.plan, model.feeds);
-  runner.run();
+  naming_file(arguments.model.path, [&] { runner.run(); });
   // Plain and profiled runs in turn: their difference is what profiling costs. What is not in kernels is gap (between
   // two steps) or dispatch (before the first and after the last: binding the caller's buffers), told apart run by run.
   std::vector<Executor::StepTime> stamps(plan.steps.size());
@@ -133,7 +134,7 @@ void add_profile(CLI::App& app, Common& common) {
   command->add_option("--passes", arguments->passes,
                       "all, none, or names separated by commas (see `ridgeline passes`)");
   command->add_option("--disable-pass", arguments->disabled, "Switch one pass off (may be repeated)");
-  command->add_option("--time", arguments->seconds, "Seconds of measurement (default 2)");
+  command->add_option("--time", arguments->seconds, "Seconds of measurement (default 2)")->check(seconds_to_measure());
 }
 
 }  // namespace ridgeline::cli

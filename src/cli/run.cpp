@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "cli/common.h"
 #include "cli/sha256.h"
+#include "core/words.h"
 #include "formats/npy.h"
 #include "tune/timing.h"
 
@@ -35,28 +37,50 @@ Json latency_json(const Samples& s) {
           {"samples", s.count()}};
 }
 
-std::string safe_file_name(std::string name) {
-  std::replace(name.begin(), name.end(), '/', '_');
-  return name;
+// A file for each output: / becomes _, control characters \x1b. Names that are taken as they are come first; one that
+// another has already gets a number.
+std::vector<std::string> file_names(const std::vector<std::string>& names) {
+  std::vector<std::string> plain, files(names.size());
+  for (const std::string& name : names) {
+    std::string file = one_line(name);
+    std::replace(file.begin(), file.end(), '/', '_');
+    plain.push_back(std::move(file));
+  }
+  std::set<std::string> taken;
+  for (const bool changed : {false, true}) {
+    for (size_t i = 0; i < names.size(); ++i) {
+      if ((plain[i] != names[i]) != changed) continue;
+      files[i] = plain[i];
+      for (int n = 2; !taken.insert(files[i]).second; ++n) files[i] = fmt::format("{}_{}", plain[i], n);
+      files[i] += ".npy";
+    }
+  }
+  return files;
 }
 
 void run(const Common& common, const Arguments& arguments) {
-  Model model = load_model(arguments.model.path, arguments.model.load_options(common));
+  Model model = arguments.model.load(common);
   CompileOptions options;
   options.pipeline = parse_pipeline(arguments.passes, arguments.disabled);
   options.plan.threads = common.threads;
   options.consume = true;
   ConstantStore store;
   const Feeds feeds = std::move(model.feeds);
-  Compiled compiled = compile(model, options, store);
+  Compiled compiled;
+  naming_file(arguments.model.path, [&] { compiled = compile(model, options, store); });
   const int64_t before_run = status_bytes("VmRSS:"), after_planning = status_bytes("VmHWM:");
   Runner runner(compiled.plan, feeds);
-  runner.run();
+  naming_file(arguments.model.path, [&] { runner.run(); });
 
   Json document;
   std::string text;
   Json outputs = Json::array();
-  if (!arguments.output_dir.empty()) std::filesystem::create_directories(arguments.output_dir);
+  const std::vector<std::string> files = file_names(model.output_names);
+  if (!arguments.output_dir.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(arguments.output_dir, error);
+    if (error) fail(ErrorCode::kResource, "{}: cannot be made: {}", arguments.output_dir, error.message());
+  }
   for (size_t i = 0; i < runner.outputs().size(); ++i) {
     const Tensor& t = runner.outputs()[i];
     const std::string name = model.output_names[i];
@@ -64,9 +88,10 @@ void run(const Common& common, const Arguments& arguments) {
                        {"dtype", std::string(ridgeline::name(t.dtype()))},
                        {"shape", t.shape()},
                        {"sha256", sha256(t.data(), size_t(t.bytes()))}});
-    text += fmt::format("{:<24} {:<5} {}\n", name, ridgeline::name(t.dtype()), ridgeline::text(t.shape()));
-    if (!arguments.output_dir.empty())
-      write_npy(t, (std::filesystem::path(arguments.output_dir) / (safe_file_name(name) + ".npy")).string());
+    text += fmt::format("{:<24} {:<5} {}\n", one_line(name), ridgeline::name(t.dtype()), ridgeline::text(t.shape()));
+    if (arguments.output_dir.empty()) continue;
+    outputs.back()["file"] = files[i];
+    write_npy(t, (std::filesystem::path(arguments.output_dir) / files[i]).string());
   }
   document["outputs"] = outputs;
   if (arguments.seconds > 0) {
@@ -106,7 +131,8 @@ void add_run(CLI::App& app, Common& common) {
                   [&common, arguments] { run(common, *arguments); });
   arguments->model.add_to(command);
   command->add_option("--output-dir", arguments->output_dir, "Write each output as NAME.npy (/ becomes _)");
-  command->add_option("--time", arguments->seconds, "Measure latency and memory for so many seconds");
+  command->add_option("--time", arguments->seconds, "Measure latency and memory for so many seconds")
+      ->check(seconds_to_measure());
   command->add_option("--passes", arguments->passes,
                       "all, none, or names separated by commas (see `ridgeline passes`)");
   command->add_option("--disable-pass", arguments->disabled, "Switch one pass off (may be repeated)");

@@ -13,7 +13,7 @@ void add_verify(CLI::App& app, Common& common) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = add_command(
       app, common, "verify", "Compare an optimized model with the reference, step by step", [&common, arguments] {
-        const Model model = load_model(arguments->model.path, arguments->model.load_options(common));
+        const Model model = arguments->model.load(common);
         VerifyOptions options;
         options.pipeline = parse_pipeline(arguments->passes, {});
         options.plan.bindings = model.bindings;
@@ -21,7 +21,8 @@ void add_verify(CLI::App& app, Common& common) {
         options.bisect = arguments->bisect;
         common.progress(
             "ridgeline: comparing every step with the naive reference, in double; a large model takes minutes");
-        const Verification v = verify(model.graph, model.feeds, options);
+        Verification v;
+        naming_file(arguments->model.path, [&] { v = verify(model.graph, model.feeds, options); });
         std::string text;
         for (const Boundary& b : v.wrong)
           text += fmt::format("WRONG '{}'{}: error {:.3g}, tolerance {:.3g}\n", b.value,

@@ -12,7 +12,9 @@ namespace {
 
 constexpr int64_t kAlignment = 64;  // a cache line, and the widest vector
 constexpr int64_t kHugePage = int64_t(2) << 20;
-constexpr int64_t kMostElements = int64_t(1) << 62;
+// Above the memory of any machine, at most 2^49 bytes, and so far below 2^63 that bytes, bits, offsets and sums over a
+// graph do not overflow. Every shape that a file or a user can name comes through element_count.
+constexpr int64_t kMostElements = int64_t(1) << 46;
 
 // Axes that matter (extent > 1), from the smallest stride up.
 std::vector<int> axes_by_stride(const Layout& layout) {
@@ -35,17 +37,18 @@ bool matches_order(const Layout& layout, const Layout& wanted) {
 }  // namespace
 
 int64_t element_count(std::span<const int64_t> extents) {
+  // The other extents of an empty tensor are bounded too: strides and part products are computed from them.
   int64_t count = 1;
+  bool empty = false;
   for (int64_t extent : extents) {
-    if (extent == 0) return 0;
-  }
-  for (int64_t extent : extents) {
-    if (extent < 0 || count > kMostElements / extent) {
-      fail(ErrorCode::kBadModel, "the shape {} has too many elements (the limit is 2^62)", text(extents));
-    }
+    empty = empty || extent == 0;
+    if (extent == 0) continue;
+    if (extent < 0) fail(ErrorCode::kBadModel, "the shape {} has a negative extent", text(extents));
+    if (count > kMostElements / extent)
+      fail(ErrorCode::kBadModel, "the shape {} has too many elements: at most 2^46 are allowed", text(extents));
     count *= extent;
   }
-  return count;
+  return empty ? 0 : count;
 }
 
 std::string text(std::span<const int64_t> extents) { return fmt::format("[{}]", fmt::join(extents, ",")); }
@@ -96,7 +99,13 @@ bool Layout::is_dense() const {
 int64_t Layout::span() const {
   if (elements() == 0) return 0;
   int64_t last = 0;
-  for (size_t a = 0; a < shape.size(); ++a) last += (shape[a] - 1) * strides[a];
+  for (size_t a = 0; a < shape.size(); ++a) {
+    int64_t reach = 0;
+    if (__builtin_mul_overflow(shape[a] - 1, strides[a], &reach) || reach > kMostElements ||
+        (last += reach) >= kMostElements) {
+      fail(ErrorCode::kUsage, "the shape {} with strides {} reaches beyond 2^46 elements", text(shape), text(strides));
+    }
+  }
   return last + 1;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <exception>
 #include <fstream>
 #include <mutex>
 #include <string>
@@ -51,13 +52,20 @@ struct Region {
   int64_t count, chunk;
   const RangeFunction* body;
   std::chrono::steady_clock::time_point first_done;  // when part 0, which the caller runs, was done
+  std::mutex mutex;
+  std::exception_ptr thrown;  // the first; the pool's own threads have nobody to catch it
 };
 
 void run_part(void* context, size_t part) {
   Region& region = *static_cast<Region*>(context);
   __tsan_acquire(context);
   const int64_t begin = int64_t(part) * region.chunk;
-  (*region.body)(begin, std::min(region.count, begin + region.chunk), int(part));
+  try {
+    (*region.body)(begin, std::min(region.count, begin + region.chunk), int(part));
+  } catch (...) {
+    const std::lock_guard lock(region.mutex);
+    if (!region.thrown) region.thrown = std::current_exception();
+  }
   if (part == 0) region.first_done = std::chrono::steady_clock::now();
   __tsan_release(context);
 }
@@ -79,11 +87,12 @@ void ThreadPool::run(int64_t count, int64_t grain, RangeFunction body) const {
   const int64_t parts = std::min<int64_t>(threads_, grains);
   if (parts <= 1) return body(0, count, 0);
   const int64_t chunk = (grains + parts - 1) / parts * grain;
-  Region region{count, chunk, &body, {}};
+  Region region{count, chunk, &body, {}, {}, {}};
   __tsan_release(&region);
   pthreadpool_parallelize_1d(shared_pool(), run_part, &region, size_t((count + chunk - 1) / chunk), 0);
   __tsan_acquire(&region);
   wait_ns += std::max<int64_t>(0, (std::chrono::steady_clock::now() - region.first_done).count());
+  if (region.thrown) std::rethrow_exception(region.thrown);
 }
 
 int64_t ThreadPool::take_wait_ns() {

@@ -5,8 +5,10 @@
 #include <array>
 #include <bit>
 #include <cctype>
+#include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 
@@ -66,16 +68,22 @@ class HeaderParser {
         header.shape = tuple();
         shape = true;
       } else {
-        refuse();
+        refuse("the keys are descr, fortran_order and shape, each once");
       }
-      if (!accept(',') && peek() != '}') refuse();
+      if (!accept(',') && peek() != '}') refuse("a , or } is wanted");
     }
-    if (!descr || !order || !shape || peek() != 0) refuse();
+    if (!descr || !order || !shape) refuse("one of the keys descr, fortran_order and shape is missing");
+    if (peek() != 0) refuse("the header goes on after its }");
     return header;
   }
 
  private:
-  [[noreturn]] void refuse() const { fail(ErrorCode::kBadInput, "{}: the header of the .npy file is broken", path_); }
+  [[noreturn]] void refuse(std::string_view what) const {
+    std::string there;
+    for (const char c : text_.substr(at_, 16)) there += std::isprint(static_cast<unsigned char>(c)) ? c : '?';
+    fail(ErrorCode::kBadInput, "{}: the header of the .npy file is broken at byte {}: {}, there is '{}'", path_, at_,
+         what, there);
+  }
   char peek() {
     while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_;
     return at_ < text_.size() ? text_[at_] : char(0);
@@ -86,13 +94,13 @@ class HeaderParser {
     return true;
   }
   void expect(char c) {
-    if (!accept(c)) refuse();
+    if (!accept(c)) refuse(fmt::format("a {} is wanted", c));
   }
   std::string string() {
     const char mark = peek();
-    if (mark != '\'' && mark != '"') refuse();
+    if (mark != '\'' && mark != '"') refuse("a string is wanted");
     const size_t end = text_.find(mark, ++at_);
-    if (end == std::string_view::npos) refuse();
+    if (end == std::string_view::npos) refuse("a string has no end");
     const std::string out(text_.substr(at_, end - at_));
     at_ = end + 1;
     return out;
@@ -105,7 +113,7 @@ class HeaderParser {
       at_ += word.size();
       return value;
     }
-    refuse();
+    refuse("True or False is wanted");
   }
   Extents tuple() {
     Extents out;
@@ -114,12 +122,12 @@ class HeaderParser {
       if (peek() == '-') fail(ErrorCode::kBadInput, "{}: the shape has a negative extent", path_);
       int64_t value = 0;
       const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
-      if (error != std::errc()) refuse();
+      if (error != std::errc()) refuse("an extent of 64 bits is wanted");
       at_ = size_t(end - text_.data());
       if (at_ < text_.size() && text_[at_] == 'L') ++at_;  // written by Python 2
       out.push_back(value);
       if (out.size() > kMostRank) fail(ErrorCode::kBadInput, "{}: more than {} dimensions", path_, kMostRank);
-      if (!accept(',') && peek() != ')') refuse();
+      if (!accept(',') && peek() != ')') refuse("a , or ) is wanted");
     }
     return out;
   }
@@ -165,8 +173,15 @@ Tensor converted(const Tensor& from, DType dtype) {
 
 Tensor read_npy(const std::string& path) {
   static_assert(std::endian::native == std::endian::little);
+  std::error_code missing;
+  const auto kind = std::filesystem::status(path, missing).type();
+  using enum std::filesystem::file_type;
+  if (kind != regular && kind != not_found && kind != none) {
+    fail(ErrorCode::kBadInput, "{}: not a regular file{}", path,  // a pipe nobody writes to would block
+         kind == directory ? " but a folder" : "");
+  }
   std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) fail(ErrorCode::kBadInput, "{}: cannot be opened", path);
+  if (!file) fail(ErrorCode::kBadInput, "{}: cannot be opened: {}", path, std::strerror(errno));
   const int64_t size = int64_t(file.tellg());
   file.seekg(0);
   std::array<unsigned char, 12> start{};
@@ -193,7 +208,7 @@ Tensor read_npy(const std::string& path) {
   try {
     elements = element_count(header.shape);
   } catch (const Error& error) {
-    fail(ErrorCode::kBadInput, "{}: shape {}: {}", path, ridgeline::text(header.shape), error.what());
+    fail(ErrorCode::kBadInput, "{}: {}", path, error.what());
   }
   int64_t wide = 0;  // axes of more than one element: with one at most, both orders are the same
   for (const int64_t extent : header.shape) wide += extent != 1;

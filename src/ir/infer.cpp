@@ -116,6 +116,7 @@ std::vector<int64_t> Infer::integers(std::string_view name, std::vector<int64_t>
 }
 
 int Infer::axis(int64_t axis, int rank) const {
+  if (rank == 0) reject(fmt::format("axis {}: a scalar has no axes", axis));
   if (axis < -rank || axis >= rank)
     reject(fmt::format("axis {} is out of range for rank {}: allowed are {} to {}", axis, rank, -rank, rank - 1));
   return int(axis < 0 ? axis + rank : axis);
@@ -159,7 +160,7 @@ void Infer::output(int output, DType dtype, Shape shape) {
     try {
       element_count(extents(shape));
     } catch (const Error& error) {
-      reject(error.what());
+      reject(fmt::format("the output: {}", error.what()));
     }
   }
   results_[size_t(output)].dtype = dtype;

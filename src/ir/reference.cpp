@@ -130,8 +130,12 @@ std::vector<RefArray> run_reference_exact(const OpSchema& op, const Attributes& 
   if (!op.is_elementwise() && !op.reference) {
     if (op.decompose.empty()) fail(ErrorCode::kUnsupported, "unsupported: {} has no reference", op.name);
     std::vector<RefArray> arrays;
-    for (const Tensor& t : run_decomposition(op, attributes, inputs, infos, outputs, threads))
-      arrays.push_back(to_array(t));
+    try {
+      for (const Tensor& t : run_decomposition(op, attributes, inputs, infos, outputs, threads))
+        arrays.push_back(to_array(t));
+    } catch (const Error& error) {  // of a smaller operator, which the model does not name
+      throw Error(error.code(), fmt::format("{}: {}", op.name, error.what()));
+    }
     return arrays;
   }
   Reference c;

@@ -1,6 +1,7 @@
 // Scaled dot-product attention as one operator. Source: Vaswani et al., 2017; ONNX Attention-23 without its cache.
 #include <cmath>
 
+#include "core/saturate.h"
 #include "ops/catalogue.h"
 #include "ops/common.h"
 
@@ -86,7 +87,7 @@ void attention_reference(Reference& c) {
         double y = 0;
         for (int64_t key = 0; key < h.keys; ++key)
           y += weights[size_t(key)] * v.f[size_t((source * h.keys + key) * h.value_depth + d)];
-        c.out[0].f[size_t(row * h.value_depth + d)] = y / sum;
+        c.out[0].f[size_t(row * h.value_depth + d)] = h.keys ? y / sum : 0;  // no keys: an empty sum
       }
     }
   });
@@ -94,9 +95,9 @@ void attention_reference(Reference& c) {
 
 Cost attention_cost(const Problem& p) {
   const Heads h(p.input(kQ).shape(), p.input(kK).shape(), p.input(kV).shape());
-  const int64_t scores = h.batch * h.heads * h.queries * h.keys;
+  const int64_t scores = saturated_product({h.batch, h.heads, h.queries, h.keys});
   // Two products; scale, mask, maximum, subtract, exponential, sum, divide on each score.
-  return {.flops = scores * (2 * h.depth + 2 * h.value_depth + 6 + p.has(kMask)),
+  return {.flops = saturated_product({scores, 2 * h.depth + 2 * h.value_depth + 6 + p.has(kMask)}),
           .read_bytes = p.read_bytes(),
           .write_bytes = p.write_bytes(),
           .special = 2 * scores};
@@ -207,7 +208,8 @@ constinit const OpSchema kScaledDotProductAttention = {
                 "q=f32[4,7,8] k=f32[4,7,8] v=f32[4,7,8] scale=0.35",
                 "q=f32[1,4,5,8] k=f32[1,2,7,8] v=f32[1,2,7,8] scale=0.35 causal=1",
                 "q=f32[1,2,1,16] k=f32[1,2,33,16] v=f32[1,2,33,16] scale=0.25 causal=1",
-                "q=f32[0,2,3,8] k=f32[0,2,3,8] v=f32[0,2,3,8]", "q=f32[1,2,0,8] k=f32[1,2,3,8] v=f32[1,2,3,8]",
+                "q=f32[0,2,3,8] k=f32[0,2,3,8] v=f32[0,2,3,8]", "q=f32[1,2,3,8] k=f32[1,2,0,8] v=f32[1,2,0,8]",
+                "q=f32[1,2,0,8] k=f32[1,2,3,8] v=f32[1,2,3,8]",
                 "q=f16[1,2,9,16] k=f16[1,2,9,16] v=f16[1,2,9,16] scale=0.25",
                 "q=bf16[1,1,17,8] k=bf16[1,1,17,8] v=bf16[1,1,17,8] scale=0.35",
                 "q=f32[1,12,33,64] k=f32[1,12,33,64] v=f32[1,12,33,64] scale=0.125"},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/saturate.h"
 #include "ops/catalogue.h"
 #include "ops/common.h"
 
@@ -181,9 +182,9 @@ Cost attention_cost(const Problem& p) {
   const int64_t queries = packed ? q[1] : q[2], depth = packed ? q[2] / std::max<int64_t>(1, heads) : q[3];
   const int64_t value_depth = packed ? v[2] / std::max<int64_t>(1, kv_heads) : v[3];
   const int64_t keys = (packed ? v[1] : v[2]) + (p.has(kPastKey) ? p.input(kPastKey).shape()[2] : 0);
-  const int64_t scores = q[0] * heads * queries * keys;
+  const int64_t scores = saturated_product({q[0], heads, queries, keys});
   const bool cap = p.number("softcap") != 0;
-  return {.flops = scores * (2 * depth + 2 * value_depth + 6 + p.has(kMask) + 3 * cap),
+  return {.flops = saturated_product({scores, 2 * depth + 2 * value_depth + 6 + p.has(kMask) + 3 * cap}),
           .read_bytes = p.read_bytes(),
           .write_bytes = p.write_bytes(),
           .special = scores * (2 + cap)};

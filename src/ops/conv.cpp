@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/saturate.h"
 #include "ops/catalogue.h"
 #include "ops/common.h"
 #include "ops/matmul.h"
@@ -152,8 +153,8 @@ void conv_reference(Reference& c) {
 }
 
 int64_t conv_flops(const Problem& p, int w) {
-  return 2 * p.output().elements() * p.input(w).shape()[1] *
-         element_count(Extents(p.input(w).shape().begin() + 2, p.input(w).shape().end()));
+  return saturated_product({2, p.output().elements(), p.input(w).shape()[1],
+                            element_count(Extents(p.input(w).shape().begin() + 2, p.input(w).shape().end()))});
 }
 
 // ---- transposed: each input element adds its weighted kernel to the result
@@ -366,7 +367,8 @@ constinit const OpSchema kConvTranspose = {
         [](const Problem& p) {
           const int64_t per_element =
               p.input(1).shape()[1] * element_count(Extents(p.input(1).shape().begin() + 2, p.input(1).shape().end()));
-          return Cost{.flops = 2 * p.input(0).elements() * per_element + (p.has(2) ? p.output().elements() : 0),
+          return Cost{.flops = saturated_product({2, p.input(0).elements(), per_element}) +
+                               (p.has(2) ? p.output().elements() : 0),
                       .read_bytes = p.read_bytes(),
                       .write_bytes = p.write_bytes()};
         },

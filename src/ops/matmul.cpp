@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/saturate.h"
 #include "ops/catalogue.h"
 #include "ops/common.h"
 
@@ -122,7 +123,7 @@ void product_reference(Reference& c, bool trans_a, bool trans_b, double alpha) {
 
 Cost product_cost(const Problem& p, int a, int b, bool trans_a, bool trans_b) {
   const Operands o = operands_of(p.input(a).shape(), p.input(b).shape(), trans_a, trans_b);
-  return {.flops = 2 * element_count(o.batch) * o.m * o.n * o.k,
+  return {.flops = saturated_product({2, element_count(o.batch), o.m, o.n, o.k}),
           .read_bytes = p.read_bytes(),
           .write_bytes = p.write_bytes()};
 }

@@ -198,7 +198,8 @@ void infer_split(Infer& i) {
               fmt::format("split {} does not add up to extent {} of axis {}", text(sizes), extent.text(), axis));
   } else {
     const int64_t count = i.attributes().integer("num_outputs", outputs);
-    i.require(count > 0, fmt::format("num_outputs = {}; allowed: 1 and more", count));
+    i.require(count > 0 && count == outputs,
+              fmt::format("num_outputs = {}, but the node has {} outputs; allowed: the same number", count, outputs));
     // The last one is smaller if the extent does not divide.
     const Dim chunk = ceil_div(extent, Dim(count));
     for (int64_t k = 0; k + 1 < count; ++k) sizes.push_back(chunk);

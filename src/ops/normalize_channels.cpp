@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/saturate.h"
 #include "ops/catalogue.h"
 #include "ops/common.h"
 
@@ -456,7 +457,7 @@ constinit const OpSchema kLrn = {
     .cost =
         [](const Problem& p) {
           const int64_t n = p.input(0).elements();
-          return Cost{.flops = (2 * p.integer("size") + 4) * n,
+          return Cost{.flops = saturated_product({saturated_sum(saturated_product({2, p.integer("size")}), 4), n}),
                       .read_bytes = p.read_bytes(),
                       .write_bytes = p.write_bytes(),
                       .special = 2 * n};

@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 
+#include "core/saturate.h"
 #include "ops/catalogue.h"
 #include "ops/common.h"
 #include "ops/windows.h"
@@ -135,7 +136,9 @@ void lp_pool_reference(Reference& c) {
 
 Cost pool_cost(const Problem& p) {
   const int64_t taps = element_count(p.integers("kernel_shape"));
-  return {.flops = p.output().elements() * taps, .read_bytes = p.read_bytes(), .write_bytes = p.write_bytes()};
+  return {.flops = saturated_product({p.output().elements(), taps}),
+          .read_bytes = p.read_bytes(),
+          .write_bytes = p.write_bytes()};
 }
 
 void infer_global(Infer& i) {

@@ -198,6 +198,10 @@ class Absorber {
     if (!region) return false;
     const Node& last = graph_.node(region->nodes.back());
     if (!decisions_.allowed(last)) return false;
+    if (!one_step(graph_, producer, region->nodes)) {
+      decisions_.refuse(last, "too_many_nodes", "the fused step would stand for more than 256 nodes");
+      return false;
+    }
 
     Program program;
     std::vector<ValueId> operands, results = {from};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "ir/graph.h"
 #include "optimize/decision.h"
@@ -27,6 +28,9 @@ void channels_last(Graph& graph, Decisions& decisions);
 /// The origins of several nodes, in order, without repetition.
 std::vector<std::string> origins(std::initializer_list<const Node*> nodes);
 void add_origin(Node& node, const Node& from);
+/// May these become one step? Not where it would stand for too many nodes: each rewrite lists them, and a chain of
+/// 2,000 transposes took 14 s.
+bool one_step(const Graph& graph, const Node& node, const std::vector<NodeId>& more);
 /// Bytes of a value if its shape is known with open symbols at 1.
 int64_t value_bytes(const Graph& graph, ValueId value);
 /// FLOPs of a node with open symbols at 1.

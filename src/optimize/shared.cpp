@@ -30,6 +30,13 @@ std::vector<std::string> origins(std::initializer_list<const Node*> nodes) {
   return names;
 }
 
+bool one_step(const Graph& graph, const Node& node, const std::vector<NodeId>& more) {
+  constexpr size_t kMost = 256;  // real graphs stay below 50
+  size_t count = std::max<size_t>(1, node.origin.size());
+  for (const NodeId id : more) count += std::max<size_t>(1, graph.node(id).origin.size());
+  return count <= kMost;
+}
+
 void add_origin(Node& node, const Node& from) { node.origin = origins({&node, &from}); }
 
 int64_t value_bytes(const Graph& graph, ValueId v) {

@@ -6,7 +6,7 @@ namespace {
 
 bool compose_transposes(Graph& graph, Node& node) {
   Node* inner = graph.producer(node.input(0));
-  if (!node.is("Transpose") || !inner || !inner->is("Transpose")) return false;
+  if (!node.is("Transpose") || !inner || !inner->is("Transpose") || !one_step(graph, node, {inner->id})) return false;
   const std::vector<int64_t> first = permutation_of(graph, *inner), second = permutation_of(graph, node);
   std::vector<int64_t> both;
   for (int64_t a : second) both.push_back(first[size_t(a)]);
@@ -20,7 +20,8 @@ bool compose_transposes(Graph& graph, Node& node) {
 bool compose_reshapes(Graph& graph, Node& node) {
   Node* inner = graph.producer(node.input(0));
   if (!node.is("Reshape") || !inner ||
-      !(inner->is("Reshape") || inner->is("Flatten") || inner->is("Squeeze") || inner->is("Unsqueeze")))
+      !(inner->is("Reshape") || inner->is("Flatten") || inner->is("Squeeze") || inner->is("Unsqueeze")) ||
+      !one_step(graph, node, {inner->id}))
     return false;
   const ValueInfo& target = graph.value(node.input(1)).info;
   std::vector<int64_t> content;

@@ -64,13 +64,22 @@ void pass_through(const Plan& plan, const std::vector<const void*>& inputs, cons
   }
 }
 
+// What a kernel says against the content of its operands (an index out of range) names the node.
+void run_step(const Step& step, const Buffers& buffers, const ThreadPool& pool) {
+  try {
+    step.call.kernel->run(step.call, buffers, pool);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("node '{}' ({}): {}", step.name, step.call.problem.op->name, error.what()));
+  }
+}
+
 }  // namespace
 
 void Executor::run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs) {
   bind(inputs, outputs);
   const std::vector<Step>& steps = plan_->steps;
   for (size_t s = 0; s < steps.size(); ++s) {
-    steps[s].call.kernel->run(steps[s].call, {step_inputs_[s].data(), step_outputs_[s].data(), workspaces_[s]}, pool_);
+    run_step(steps[s], {step_inputs_[s].data(), step_outputs_[s].data(), workspaces_[s]}, pool_);
   }
   pass_through(*plan_, inputs, outputs);
 }
@@ -82,7 +91,7 @@ void Executor::run_profiled(const std::vector<const void*>& inputs, const std::v
   ThreadPool::take_wait_ns();
   for (size_t s = 0; s < steps.size(); ++s) {
     times[s].start_ns = now_ns();
-    steps[s].call.kernel->run(steps[s].call, {step_inputs_[s].data(), step_outputs_[s].data(), workspaces_[s]}, pool_);
+    run_step(steps[s], {step_inputs_[s].data(), step_outputs_[s].data(), workspaces_[s]}, pool_);
     times[s].end_ns = now_ns();
     times[s].wait_ns = ThreadPool::take_wait_ns();
   }
@@ -94,7 +103,7 @@ void Executor::run_observed(const std::vector<const void*>& inputs, const std::v
   bind(inputs, outputs);
   const std::vector<Step>& steps = plan_->steps;
   for (size_t s = 0; s < steps.size(); ++s) {
-    steps[s].call.kernel->run(steps[s].call, {step_inputs_[s].data(), step_outputs_[s].data(), workspaces_[s]}, pool_);
+    run_step(steps[s], {step_inputs_[s].data(), step_outputs_[s].data(), workspaces_[s]}, pool_);
     for (size_t o = 0; o < steps[s].outputs.size(); ++o) {
       const Operand& operand = steps[s].call.problem.outputs[o];
       if (operand.present() && step_outputs_[s][o])

@@ -1,9 +1,12 @@
 #include "plan/lower.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cassert>
 #include <climits>
 
+#include "ir/value_extents.h"
 #include "machine/roofline.h"
 #include "plan/memory.h"
 
@@ -12,6 +15,11 @@ namespace {
 
 // A constant's content stays in the step's problem only if it is of this size: axes, pads, scales that `run` may read.
 constexpr int64_t kSmallConstantBytes = 4096;
+
+int64_t memory_of_machine() {
+  static const int64_t bytes = int64_t(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  return bytes;
+}
 
 // Operators whose FLOPs the floor counts as special functions beside their program's.
 std::array<int64_t, kSpecialFunctions> special_work(const Problem& problem, const Cost& cost) {
@@ -104,11 +112,11 @@ void Lowering::find_needed() {
       fail(ErrorCode::kUnsupported, "unsupported: the shape of '{}' is not known before the run (node '{}')",
            value.name, value.producer == kNoNode ? std::string("input") : graph_.node(value.producer).name);
     }
-    shapes_[size_t(v)] = evaluate(value.shape(), bindings_);
-    for (int64_t e : shapes_[size_t(v)]) {
-      if (e < 0)
-        fail(ErrorCode::kBadInput, "with these dimensions '{}' would have the shape {}", value.name,
-             text(shapes_[size_t(v)]));
+    shapes_[size_t(v)] = extents_of(value, bindings_);
+    // Before kernels prepare tables as long as an axis: no run could hold it.
+    if (const int64_t bytes = bytes_of(value.dtype(), element_count(shapes_[size_t(v)])); bytes > memory_of_machine()) {
+      fail(ErrorCode::kResource, "out of memory: '{}' is {}{}, {} MB; this machine has {} MB", value.name,
+           name(value.dtype()), text(shapes_[size_t(v)]), bytes >> 20, memory_of_machine() >> 20);
     }
   }
 }
@@ -195,7 +203,7 @@ Plan Lowering::build() {
     const Value& value = graph_.value(v);
     if (!value.info.shape)
       fail(ErrorCode::kBadInput, "the rank of the input '{}' is not known: give it with --input", value.name);
-    shapes_[size_t(v)] = evaluate(value.shape(), bindings_);
+    shapes_[size_t(v)] = extents_of(value, bindings_);
     plan_.inputs.push_back({value.name, value.dtype(), shapes_[size_t(v)]});
     buffers_.push_back({Place::Kind::kInput, int(i), bytes_of(value.dtype(), element_count(shapes_[size_t(v)]))});
     buffers_.back().last_reader = INT_MAX;  // the caller's: never written

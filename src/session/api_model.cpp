@@ -7,6 +7,7 @@
 #include "ridgeline/run.h"
 #include "session/api_context.h"
 #include "session/api_model.h"
+#include "session/load.h"
 #include "session/session.h"
 
 namespace ridgeline {
@@ -94,15 +95,9 @@ PlannedModel plan(const OptimizedModel& model, const PlanningOptions& options, c
   PlanOptions planning;
   planning.threads = context.threads();
   planning.bindings = state.bindings;
-  const std::vector<std::string> symbols = state.graph.symbols();
-  for (const auto& [name, extent] : options.dims) {
-    if (std::find(symbols.begin(), symbols.end(), name) == symbols.end()) {
-      fail(ErrorCode::kUsage, "the model has no open dimension '{}'; it has: {}", name,
-           symbols.empty() ? "none" : fmt::format("{}", fmt::join(symbols, ", ")));
-    }
-    if (extent < 0) fail(ErrorCode::kUsage, "the dimension '{}' cannot be {}", name, extent);
-    planning.bindings[name] = extent;
-  }
+  const Bindings dims(options.dims.begin(), options.dims.end());
+  check_dims(state.graph, dims);
+  for (const auto& [name, extent] : dims) planning.bindings[name] = extent;
   std::string key =
       fmt::format("{} {} {} {}", context.threads(), context.measured(), options.reference_only, options.repack);
   for (const auto& [name, extent] : planning.bindings) key += fmt::format(" {}={}", name, extent);

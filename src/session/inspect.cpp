@@ -1,6 +1,9 @@
 #include "session/inspect.h"
 
+#include "core/saturate.h"
 #include "ir/problem.h"
+#include "ir/value_extents.h"
+#include "session/load.h"
 
 namespace ridgeline {
 namespace {
@@ -9,7 +12,7 @@ Operand operand_at(const Graph& graph, ValueId v, const Bindings& bindings) {
   Operand o;
   if (v == kNoValue || !graph.value(v).info.shape) return o;
   o.dtype = graph.value(v).dtype();
-  o.layout = Layout(evaluate(graph.value(v).shape(), bindings));
+  o.layout = Layout(extents_of(graph.value(v), bindings));
   if (const Tensor* c = graph.constant(v)) {
     o.constant = *c;
     o.is_constant = true;
@@ -36,6 +39,11 @@ Inspection inspect_model(const std::string& path, const Bindings& dims) {
   out.unsupported = report.unsupported;
   out.notes = report.notes;
   for (const auto& [op, count] : out.operators) out.nodes += count;
+  try {
+    check_dims(graph, dims);
+  } catch (const Error& error) {
+    fail(error.code(), "{}: {}", path, error.what());
+  }
   Bindings bindings = dims;
   for (const std::string& s : graph.symbols()) bindings.emplace(s, 1);
   const std::vector<Graph::Unresolved> unresolved = graph.infer();
@@ -61,8 +69,8 @@ Inspection inspect_model(const std::string& path, const Bindings& dims) {
     if (!shaped) continue;
     if (node.op->is_elementwise()) p.program = std::make_shared<const Program>(program_of(graph, node));
     const Cost cost = cost_of(p);
-    out.flops += cost.flops;
-    out.bytes += cost.bytes();
+    out.flops = saturated_sum(out.flops, cost.flops);
+    out.bytes = saturated_sum(out.bytes, cost.bytes());
   }
   for (ValueId v : graph.inputs) out.inputs.push_back(describe(graph, v));
   for (ValueId v : graph.outputs) out.outputs.push_back(describe(graph, v));

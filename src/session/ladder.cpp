@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/saturate.h"
 #include "verify/compare.h"
 #include "verify/graph_tolerance.h"
 
@@ -101,7 +102,7 @@ void mark_undone(std::vector<Decision>& decisions, const std::string& pass, doub
 
 int64_t total(const Plan& plan, int64_t (*of)(const Cost&)) {
   int64_t sum = 0;
-  for (const Step& step : plan.steps) sum += of(step.cost);
+  for (const Step& step : plan.steps) sum = saturated_sum(sum, of(step.cost));
   return sum;
 }
 

@@ -4,8 +4,9 @@
 #include <set>
 
 #include "formats/onnx/import.h"
+#include "ir/value_extents.h"
 #include "optimize/passes.h"
-#include "session/session.h"
+#include "session/load.h"
 
 namespace ridgeline {
 namespace {
@@ -85,20 +86,24 @@ void settle_shapes(Model& model) {
 
 }  // namespace
 
-Model bind_model(Graph graph, const LoadOptions& options) {
-  Model model;
-  model.graph = std::move(graph);
-  model.bindings = options.dims;
-  for (ValueId v : model.graph.inputs) model.input_names.push_back(model.graph.value(v).name);
-  for (ValueId v : model.graph.outputs) model.output_names.push_back(model.graph.value(v).name);
-  const std::vector<std::string> symbols = model.graph.symbols();
-  for (const auto& [name, extent] : options.dims) {
+void check_dims(const Graph& graph, const Bindings& dims) {
+  const std::vector<std::string> symbols = graph.symbols();
+  for (const auto& [name, extent] : dims) {
     if (std::find(symbols.begin(), symbols.end(), name) == symbols.end()) {
       fail(ErrorCode::kUsage, "the model has no open dimension '{}'; it has: {}", name,
            symbols.empty() ? "none" : fmt::format("{}", fmt::join(symbols, ", ")));
     }
     if (extent < 0) fail(ErrorCode::kUsage, "the dimension '{}' cannot be {}", name, extent);
   }
+}
+
+Model bind_model(Graph graph, const LoadOptions& options) {
+  Model model;
+  model.graph = std::move(graph);
+  model.bindings = options.dims;
+  for (ValueId v : model.graph.inputs) model.input_names.push_back(model.graph.value(v).name);
+  for (ValueId v : model.graph.outputs) model.output_names.push_back(model.graph.value(v).name);
+  check_dims(model.graph, options.dims);
   for (const auto& [name, tensor] : options.inputs) {
     const ValueId v = model.graph.find_value(name);
     if (v == kNoValue || !model.graph.value(v).is_input) {
@@ -123,7 +128,7 @@ Model bind_model(Graph graph, const LoadOptions& options) {
       if (!value.info.shape)
         fail(ErrorCode::kBadInput, "the rank of the input '{}' is not known: give it with --input {}=FILE.npy",
              value.name, value.name);
-      model.feeds[value.name] = make_input(model.graph, v, evaluate(value.shape(), model.bindings), options.seed);
+      model.feeds[value.name] = make_input(model.graph, v, extents_of(value, model.bindings), options.seed);
     }
   }
   if (unbound.empty()) {
@@ -145,8 +150,17 @@ Model bind_model(Graph graph, const LoadOptions& options) {
 }
 
 Model load_model(const std::string& path, const LoadOptions& options) {
+  std::vector<std::string> ignored;
+  return load_model(path, options, ignored);
+}
+
+Model load_model(const std::string& path, const LoadOptions& options, std::vector<std::string>& notes) {
   const auto begin = std::chrono::steady_clock::now();
-  Graph graph = import_onnx(path, ImportOptions{});
+  ImportReport report;
+  ImportOptions import_options;
+  import_options.report = &report;
+  Graph graph = import_onnx(path, import_options);
+  notes = std::move(report.notes);
   const double load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   try {
     Model model = bind_model(std::move(graph), options);

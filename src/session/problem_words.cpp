@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
+#include <cstdlib>
 #include <map>
 
 #include "ir/graph.h"
@@ -9,6 +11,8 @@
 
 namespace ridgeline {
 namespace {
+
+constexpr int64_t kMostExtent = int64_t(1) << 46;  // what element_count allows
 
 using Keys = std::map<std::string, std::string>;
 
@@ -37,13 +41,30 @@ class Words {
     keys_.erase(it);
     return value;
   }
-  int64_t number(const std::string& key, int64_t fallback) {
+  int64_t number(const std::string& key, int64_t fallback) { return number(key, fallback, 0, kMostExtent); }
+  int64_t number(const std::string& key, int64_t fallback, int64_t least, int64_t most) {
+    if (!has(key)) {
+      known_.push_back(key);
+      return fallback;
+    }
     const std::string word = take(key, "");
-    if (word.empty()) return fallback;
-    char* end = nullptr;
-    const int64_t value = std::strtoll(word.c_str(), &end, 10);
-    if (*end || value < 0) fail(ErrorCode::kUsage, "{}: {}={} is not a number of at least 0", op_, key, word);
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    if (error != std::errc() || end != word.data() + word.size() || value < least || value > most)
+      fail(ErrorCode::kUsage, "{}: {}={} is not a whole number from {} to {}", op_, key, word, least, most);
     return value;
+  }
+  bool flag(const std::string& key, bool fallback) { return number(key, fallback, 0, 1) != 0; }
+  /// As text, for parse_problem.
+  std::string real(const std::string& key, const std::string& fallback) {
+    const std::string word = take(key, fallback);
+    check_real(key, word);
+    return word;
+  }
+  void check_real(const std::string& key, const std::string& word) const {
+    char* end = nullptr;
+    std::strtod(word.c_str(), &end);
+    if (word.empty() || *end) fail(ErrorCode::kUsage, "{}: {}={} is not a number", op_, key, word);
   }
   // A missing one counts as 1 until all keys are known: `done` names it beside them.
   int64_t need(const std::string& key) {
@@ -115,9 +136,9 @@ const OpSchema& need_op(std::string_view name) {
 }
 
 Parsed matmul(Words& w, const std::string& dtype) {
-  const int64_t m = w.need("m"), n = w.need("n"), k = w.need("k"), batch = w.number("batch", 1);
-  const bool ta = w.number("trans_a", 0), tb = w.number("trans_b", 0), packed = w.number("packed", 1);
-  const std::string alpha = w.take("alpha", "1"), beta = w.take("beta", "0"), epilogue = w.take("epilogue", "none"),
+  const int64_t m = w.need("m"), n = w.need("n"), k = w.need("k"), batch = w.number("batch", 1, 1, kMostExtent);
+  const bool ta = w.flag("trans_a", false), tb = w.flag("trans_b", false), packed = w.flag("packed", true);
+  const std::string alpha = w.real("alpha", "1"), beta = w.real("beta", "0"), epilogue = w.take("epilogue", "none"),
                     weights = w.take("weights", dtype);
   const std::string act = w.take("act", dtype);
   if (weights != dtype || act != dtype)
@@ -141,17 +162,17 @@ Parsed matmul(Words& w, const std::string& dtype) {
 
 Parsed conv(Words& w, const std::string& dtype) {
   const int64_t n = w.number("n", 1), c = w.need("c"), h = w.need("h"), width = w.number("w", h), oc = w.need("oc"),
-                kh = w.number("kh", 1), kw = w.number("kw", kh);
-  const int64_t stride = w.number("stride", 1), pad = w.number("pad", 0), dilation = w.number("dilation", 1),
-                group = w.number("group", 1);
+                kh = w.number("kh", 1, 1, INT32_MAX), kw = w.number("kw", kh, 1, INT32_MAX);
+  const int64_t stride = w.number("stride", 1, 1, INT32_MAX), pad = w.number("pad", 0, 0, INT32_MAX),
+                dilation = w.number("dilation", 1, 1, INT32_MAX), group = w.number("group", 1, 1, INT32_MAX);
   const std::string epilogue = w.take("epilogue", "bias");
-  if (group == 0 || c % group) fail(ErrorCode::kUsage, "conv: c={} is no multiple of group={}", c, group);
+  if (c % group) fail(ErrorCode::kUsage, "conv: c={} is no multiple of group={}", c, group);
   // The bias is the operator's own input; the rest is the epilogue.
   std::string rest = epilogue;
   const bool bias = rest.starts_with("bias");
   if (bias) rest = rest.size() > 5 ? rest.substr(5) : "none";
-  const int64_t oh = stride ? (h + 2 * pad - dilation * (kh - 1) - 1) / stride + 1 : 0,
-                ow = stride ? (width + 2 * pad - dilation * (kw - 1) - 1) / stride + 1 : 0;
+  const int64_t oh = (h + 2 * pad - dilation * (kh - 1) - 1) / stride + 1,
+                ow = (width + 2 * pad - dilation * (kw - 1) - 1) / stride + 1;
   return {
       &need_op("Conv"),
       fmt::format("x={}[{},{},{},{}] w={}[{},{},{},{}]!{} strides={},{} pads={},{},{},{} dilations={},{} group={}{}",
@@ -164,13 +185,15 @@ Parsed conv(Words& w, const std::string& dtype) {
 Parsed attention(Words& w, const std::string& dtype) {
   const int64_t batch = w.number("batch", 1), heads = w.need("heads"), kv_heads = w.number("kv_heads", heads),
                 q = w.need("q_len"), kv = w.number("kv_len", q), d = w.need("head_dim");
-  const int64_t causal = w.number("causal", 0);
+  const bool causal = w.flag("causal", false);
+  if (kv_heads == 0 || heads % kv_heads)
+    fail(ErrorCode::kUsage, "attention: kv_heads={} does not divide heads={}", kv_heads, heads);
   if (kv_heads != heads)
     fail(ErrorCode::kUsage, "unsupported: attention with kv_heads={} of heads={} comes with a later release", kv_heads,
          heads);
   return {&need_op("ScaledDotProductAttention"),
           fmt::format("q={0}[{1},{2},{3},{4}] k={0}[{1},{2},{5},{4}] v={0}[{1},{2},{5},{4}] scale={6:.9g} causal={7}",
-                      dtype, batch, heads, q, d, kv, d > 0 ? 1 / __builtin_sqrt(double(d)) : 1.0, causal)};
+                      dtype, batch, heads, q, d, kv, d > 0 ? 1 / __builtin_sqrt(double(d)) : 1.0, int(causal))};
 }
 
 Parsed rows_cols(Words& w, const std::string& dtype, const char* name, bool scale, bool bias) {
@@ -216,9 +239,12 @@ Parsed generic(const std::string& name, Words& w, const std::string& dtype) {
   }
   if (w.has("axes") && op->inputs.size() > 1 && op->inputs[1].name == "axes")
     text += " axes=i64{" + x_list(w.take("axes", "")) + "}";
-  for (const auto& [key, value] : w.rest())
+  for (const auto& [key, value] : w.rest()) {
+    for (const AttributeSpec& spec : op->attributes)
+      if (spec.name == key && spec.type == AttributeSpec::Type::kFloat) w.check_real(key, value);
     text += value.find(' ') == std::string::npos ? fmt::format(" {}={}", key, key == "perm" ? x_list(value) : value)
                                                  : fmt::format(" {}='{}'", key, value);
+  }
   return {op, text};
 }
 
@@ -231,7 +257,7 @@ BenchProblem parse_bench_problem(const std::string& op, const std::vector<std::s
   Words w(op, keys);
   const std::string dtype = w.take("dtype", "f32"), result = w.take("out", "");
   if (dtype_named(dtype) == DType::kNone) fail(ErrorCode::kUsage, "dtype={}: there is no such type", dtype);
-  out.warm = w.number("warm", 0) != 0;
+  out.warm = w.flag("warm", false);
   out.forced = w.take("kernel", "");
   if (!w.take("tile", "").empty()) fail(ErrorCode::kUsage, "unsupported: tile= comes with a later release");
   Parsed parsed{};

@@ -21,17 +21,24 @@ struct OperandSet {
 
 void fill(const Operand& operand, void* data, std::mt19937_64& random) {
   const int64_t count = operand.layout.span();
-  std::normal_distribution<float> normal;
-  // Noise of 4,096 values, repeated with a drift: drawing each would take longer than the benchmark.
-  std::vector<float> noise(4096);
-  for (float& x : noise) x = normal(random);
+  // 4,096 values, drawn once and repeated with a drift from a random place on: drawing each would take longer than the
+  // benchmark, and so did a draw for each of 10,000 small buffers.
+  static const std::vector<float> noise = [] {
+    std::mt19937_64 source(1);
+    std::normal_distribution<float> normal;
+    std::vector<float> values(4096);
+    for (float& x : values) x = normal(source);
+    return values;
+  }();
+  const int64_t from = int64_t(random() % 4096);
+  const auto normal = [&](int64_t i) { return noise[size_t((from + i + i / 4096) % 4096)]; };
   if (operand.dtype == DType::kF32) {
-    for (int64_t i = 0; i < count; ++i) static_cast<float*>(data)[i] = noise[size_t((i + i / 4096) % 4096)];
+    for (int64_t i = 0; i < count; ++i) static_cast<float*>(data)[i] = normal(i);
     return;
   }
   for (int64_t i = 0; i < count; ++i) {
     if (is_float(operand.dtype))
-      store_f64(operand.dtype, data, i, noise[size_t((i + i / 4096) % 4096)]);
+      store_f64(operand.dtype, data, i, normal(i));
     else
       store_i64(operand.dtype, data, i, int64_t(random() % 2));
   }
@@ -182,6 +189,14 @@ Floor floor_beside(const Problem& problem, const Cost& cost, Ceilings ceilings, 
 
 BenchResult bench(const Problem& given, const Ceilings& ceilings, const BenchOptions& options) {
   const Problem problem = with_weights(given, options.seed);
+  const std::vector<Candidate> candidates = choose_kernel(problem, ceilings).candidates;
+  if (!options.forced.empty() && std::none_of(candidates.begin(), candidates.end(),
+                                              [&](const Candidate& c) { return c.kernel->name == options.forced; })) {
+    std::vector<std::string_view> names;
+    for (const Candidate& c : candidates) names.push_back(c.kernel->name);
+    fail(ErrorCode::kUsage, "{} has no kernel '{}'; its kernels are: {}", problem.op->name, options.forced,
+         fmt::join(names, ", "));
+  }
   BenchResult result;
   result.cost = cost_of(problem);
   for (const auto& [layout, variant] : layouts_of(problem)) {
@@ -200,7 +215,7 @@ BenchResult bench(const Problem& given, const Ceilings& ceilings, const BenchOpt
 
   const Kernel* fastest = nullptr;
   double fastest_us = 0;
-  for (const Candidate& first : choose_kernel(problem, ceilings).candidates) {
+  for (const Candidate& first : candidates) {
     BenchRow row;
     row.name = std::string(first.kernel->name);
     row.reason = first.support.reason;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 
 #include "ir/graph.h"
@@ -287,6 +288,9 @@ void sweep(const CheckOptions& options, const std::string& isa, CheckResult& res
     return true;
   };
   std::string family;
+  if (std::error_code error;
+      !options.case_directory.empty() && !std::filesystem::is_directory(options.case_directory, error))
+    fail(ErrorCode::kUsage, "{}: there is no such folder of cases", options.case_directory);
   for (const OpSchema* op : operators) {
     if (options.case_directory.empty() || op->family == family) continue;
     family = op->family;

@@ -100,6 +100,7 @@ Outcome run_case(const fs::path& folder, const SuiteOptions& options) {
   using Kind = Outcome::Kind;
   std::optional<Expectation> expectation;
   bool random = false;
+  int sets = 0;
   try {
     expectation = read_expectation(folder);
     ImportReport report;
@@ -126,7 +127,9 @@ Outcome run_case(const fs::path& folder, const SuiteOptions& options) {
         const std::string wrong = difference(y[o], right[o], expectation->closeness);
         if (!wrong.empty()) return {Kind::kWrong, where + wrong};
       }
+      ++sets;
     }
+    if (sets == 0) return {Kind::kWrong, "it has no data: test_data_set_0 is missing"};
   } catch (const Error& error) {
     const std::string what = error.what();
     if (error.code() == ErrorCode::kUnsupported || what.find("unsupported") != std::string::npos)
@@ -170,6 +173,9 @@ SuiteResult run_suite(const std::string& folder, const SuiteOptions& options) {
         break;
     }
   }
+  if (result.cases == 0)
+    fail(ErrorCode::kUsage, "none of the {} cases below {} fits the filter '{}'", folders.size(), folder,
+         options.filter);
   return result;
 }
 

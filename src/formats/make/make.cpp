@@ -70,6 +70,12 @@ void make_model(std::string_view name, const MakeOptions& options, const std::st
   if (model->default_seq == 0 && (options.seq.is_symbolic() || options.seq.value > 0)) {
     fail(ErrorCode::kUsage, "make {}: it has no sequence, leave --seq out", name);
   }
+  // The decoder's mask is as large as the square of its sequence, and is made in memory.
+  constexpr int64_t kMostBatch = 1 << 20, kMostSeq = 8192;
+  if (options.batch.value > kMostBatch)
+    fail(ErrorCode::kUsage, "make {}: --batch {}: at most {}", name, options.batch.value, kMostBatch);
+  if (options.seq.value > kMostSeq)
+    fail(ErrorCode::kUsage, "make {}: --seq {}: at most {}", name, options.seq.value, kMostSeq);
   make::Builder builder(name, with_defaults);
   model->build(builder);
   builder.write(path);

@@ -3,10 +3,9 @@
 #include <google/protobuf/io/coded_stream.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <filesystem>
 #include <fstream>
 
+#include "core/new_file.h"
 #include "formats/make/builder.h"
 #include "ridgeline/error.h"
 
@@ -64,9 +63,8 @@ void Builder::write(const std::string& path) const {
     graph_bytes += int64_t(heads.back().size()) + w.bytes();
   }
 
-  // Under another name until it is whole: nobody reads half a model, and a full disk leaves the old file.
-  const std::string part = path + ".part";
-  std::ofstream file(part, std::ios::binary);
+  NewFileName name(path);
+  std::ofstream file(name.part(), std::ios::binary);
   file << outer.SerializeAsString() << head_of(kGraphOfModel, graph_bytes) << graph;
   std::vector<float> buffer(kChunk);
   for (size_t i = 0; i < weights_.size() && file; ++i) {
@@ -74,10 +72,7 @@ void Builder::write(const std::string& path) const {
     write_values(file, weights_[i], buffer);
   }
   file.close();
-  std::error_code error;
-  if (file) std::filesystem::rename(part, path, error);
-  if (!file || error) {
-    std::filesystem::remove(part, error);
+  if (!file || !name.finish()) {
     fail(ErrorCode::kResource, "{}: cannot be written (does the folder exist, is it writable, are {} MB free?)", path,
          (graph_bytes >> 20) + 1);
   }

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "core/words.h"
 #include "formats/onnx/attribute_proto.h"
 #include "formats/onnx/functions.h"
 #include "formats/onnx/model_file.h"
@@ -23,24 +24,6 @@ namespace {
 constexpr int64_t kOldestOpset = 7;
 
 std::string shown_domain(const std::string& domain) { return domain.empty() ? "ai.onnx" : escaped(domain); }
-
-// Insertions, deletions and replacements that lead from one name to the other; case does not count.
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const bool same =
-          std::tolower(static_cast<unsigned char>(a[i])) == std::tolower(static_cast<unsigned char>(b[j]));
-      const size_t replaced = diagonal + (same ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row[b.size()];
-}
 
 class Importer {
  public:
@@ -399,8 +382,28 @@ class Importer {
       }
       // Where inference has to wait for the content of an input, the declaration is all that is known.
       if (dtype == DType::kNone) graph_.value(found->second).info.dtype = dtype_of_onnx(declared);
+      compare_shapes(output, graph_.value(found->second));
       graph_.mark_output(found->second);
     }
+  }
+
+  /// The declaration of an output decides nothing, but one that contradicts the graph is a fault of the exporter's.
+  void compare_shapes(const onnx::ValueInfoProto& output, const Value& value) {
+    const auto& type = output.type().tensor_type();
+    if (!type.has_shape() || !value.info.shape) return;
+    bool fits = type.shape().dim_size() == value.rank();
+    std::string declared;
+    for (int i = 0; i < type.shape().dim_size(); ++i) {
+      const auto& dim = type.shape().dim(i);
+      const bool number = dim.value_case() == onnx::TensorShapeProto::Dimension::kDimValue && dim.dim_value() >= 0;
+      declared += (i ? "," : "") + (number                    ? std::to_string(dim.dim_value())
+                                    : dim.dim_param().empty() ? "?"
+                                                              : escaped(dim.dim_param()));
+      fits = fits && (!number || !value.shape()[size_t(i)].known() || value.shape()[size_t(i)].is(dim.dim_value()));
+    }
+    if (!fits)
+      note(fmt::format("output {} is declared as [{}], but it is {}", quote(output.name()), declared,
+                       text(value.shape())));
   }
 
   void note(std::string text) {

@@ -22,7 +22,8 @@ using google::protobuf::io::CodedInputStream;
 
 class File {
  public:
-  explicit File(const std::string& path) : descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  explicit File(const std::string& path)
+      : descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // a pipe nobody writes to would block
     if (descriptor_ < 0) fail(ErrorCode::kBadModel, "{}: cannot be opened: {}", path, std::strerror(errno));
   }
   ~File() { close(descriptor_); }
@@ -155,7 +156,8 @@ onnx::ModelProto read_model(const std::string& path) {
   const File file(path);
   struct stat status {};
   if (fstat(file.descriptor(), &status) != 0 || !S_ISREG(status.st_mode)) {
-    fail(ErrorCode::kBadModel, "{}: not a file{}", path, S_ISDIR(status.st_mode) ? " but a folder" : "");
+    fail(ErrorCode::kBadModel, "{}: not a regular file{}", path,
+         S_ISDIR(status.st_mode) ? " but a folder" : ", but a pipe or a device");
   }
   if (status.st_size == 0) fail(ErrorCode::kBadModel, "{}: not an ONNX model: the file is empty", path);
   if (status.st_size > ModelLimits::kFileBytes) {

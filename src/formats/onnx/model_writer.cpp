@@ -2,11 +2,13 @@
 // message: so the weights, nearly all of a model, need never stand in the message or in its serialized form.
 #include "formats/onnx/model_writer.h"
 
-#include <cstdio>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 
+#include "core/new_file.h"
 #include "formats/onnx/model_file.h"
 #include "formats/onnx/tensor_proto.h"
 #include "ridgeline/error.h"
@@ -28,11 +30,8 @@ std::string head(int field, uint64_t length) { return varint(uint64_t(field) << 
 class NewFile {
  public:
   explicit NewFile(std::string path)
-      : path_(std::move(path)), part_(path_ + ".part"), file_(part_, std::ios::binary | std::ios::trunc) {
+      : path_(std::move(path)), name_(path_), file_(name_.part(), std::ios::binary | std::ios::trunc) {
     if (!file_) fail(ErrorCode::kResource, "{}: cannot be written", path_);
-  }
-  ~NewFile() {
-    if (!done_) std::remove(part_.c_str());
   }
   void write(const void* data, int64_t bytes) {
     if (bytes > 0) file_.write(static_cast<const char*>(data), bytes);
@@ -44,17 +43,14 @@ class NewFile {
   void finish() {
     file_.close();
     if (!file_) fail(ErrorCode::kResource, "{}: writing failed; is the disk full?", path_);
-    std::error_code error;
-    std::filesystem::rename(part_, path_, error);
-    if (error) fail(ErrorCode::kResource, "{}: cannot be written: {}", path_, error.message());
-    done_ = true;
+    if (!name_.finish()) fail(ErrorCode::kResource, "{}: cannot be written: {}", path_, std::strerror(errno));
   }
 
  private:
-  std::string path_, part_;
+  std::string path_;
+  NewFileName name_;
   std::ofstream file_;
   int64_t written_ = 0;
-  bool done_ = false;
 };
 
 onnx::TensorProto header_of(const Weight& weight) {

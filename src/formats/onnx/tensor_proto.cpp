@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -25,7 +26,7 @@ Extents extents_of(const onnx::TensorProto& proto, const std::string& item) {
   try {
     element_count(shape);
   } catch (const Error& error) {
-    fail(ErrorCode::kBadModel, "tensor {}: dims {}: {}", item, text(shape), error.what());
+    fail(ErrorCode::kBadModel, "tensor {}: {}", item, error.what());
   }
   return shape;
 }
@@ -214,6 +215,8 @@ void put_tensor(const Tensor& tensor, onnx::TensorProto& proto) {
 }
 
 Tensor read_tensor_proto(const std::string& path, std::string* name) {
+  if (std::error_code error; !std::filesystem::is_regular_file(path, error))
+    fail(ErrorCode::kBadInput, "{}: there is no such regular file", path);
   std::ifstream file(path, std::ios::binary);
   if (!file) fail(ErrorCode::kBadInput, "{}: cannot be opened", path);
   onnx::TensorProto proto;

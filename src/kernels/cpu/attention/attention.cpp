@@ -37,6 +37,8 @@ struct State {
     return (floats + 15 + 16) / 16 * 16;
   }
   int64_t source(int64_t head) const { return head * kv_heads / heads; }  // the head of k and v that serves this one
+  /// The result where every key is hidden, 0 / 0; where there are none, the sum of nothing.
+  float no_key() const { return keys ? NAN : 0; }
   /// How many keys a query sees.
   int64_t visible(int64_t query) const {
     return causal ? std::clamp<int64_t>(keys - queries + query + 1, 0, keys) : keys;
@@ -238,7 +240,7 @@ class Worker {
       if (started && rows_[r].sum != 0)
         scale_row(row, s_.value_depth, 1.0f / rows_[r].sum);
       else
-        std::fill(row, row + s_.value_depth, NAN);  // no key is seen: 0 / 0
+        std::fill(row, row + s_.value_depth, s_.no_key());
     }
   }
 
@@ -318,7 +320,7 @@ void run_rows(const KernelCall& call, const Buffers& buffers, const ThreadPool& 
                if (state.sum != 0)
                  scale_row(row, s.value_depth, 1.0f / state.sum);
                else
-                 std::fill(row, row + s.value_depth, NAN);
+                 std::fill(row, row + s.value_depth, s.no_key());
              }
            });
   s.epilogue.run(buffers, pool);

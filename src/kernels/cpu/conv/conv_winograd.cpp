@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "core/integer.h"
+#include "core/saturate.h"
 #include "kernels/cpu/conv/direct_micro.h"
 #include "kernels/cpu/conv/epilogue.h"
 #include "kernels/cpu/conv/estimate.h"
@@ -120,7 +121,7 @@ double estimate(const Problem& problem, const Tile& tile, const Ceilings& ceilin
 int64_t executed_flops(const Problem& problem, const Tile& tile) {
   const ConvGeometry g = conv_geometry(problem);
   const int64_t tiles = g.images * ceil_div(g.out_h, tile.size[0]) * ceil_div(g.out_w, tile.size[1]);
-  return 2 * tiles * (tile.size[0] + 2) * (tile.size[1] + 2) * g.in_channels * g.out_channels;
+  return saturated_product({2, tiles, (tile.size[0] + 2) * (tile.size[1] + 2), g.in_channels, g.out_channels});
 }
 
 int64_t workspace(const Problem& problem, const Tile& tile) {

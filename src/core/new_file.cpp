@@ -1,0 +1,42 @@
+#include "core/new_file.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+
+namespace ridgeline {
+namespace {
+
+std::atomic<const char*> unfinished[16];  // more at a time are not removed by a signal
+
+void replace(const char* from, const char* to) {
+  for (auto& slot : unfinished) {
+    const char* expected = from;
+    if (slot.compare_exchange_strong(expected, to)) return;
+  }
+}
+
+}  // namespace
+
+NewFileName::NewFileName(const std::string& path) : path_(path), part_(path + ".part") {
+  replace(nullptr, part_.c_str());
+}
+
+NewFileName::~NewFileName() {
+  replace(part_.c_str(), nullptr);
+  if (!done_) std::remove(part_.c_str());
+}
+
+bool NewFileName::finish() {
+  done_ = std::rename(part_.c_str(), path_.c_str()) == 0;
+  return done_;
+}
+
+void remove_unfinished_files() {
+  for (const auto& slot : unfinished) {
+    if (const char* path = slot.load()) unlink(path);
+  }
+}
+
+}  // namespace ridgeline
