@@ -4,10 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 
 #include "ir/graph.h"
+#include "ir/reference.h"
 #include "kernels/kernel.h"
 #include "kernels/reference/reference.h"
 #include "ops/catalogue.h"
@@ -76,10 +79,50 @@ TEST(Check, FindsFaults) {
   }
 }
 
+// What the judge allows, in figures: a sum of `n` products, each result a thousandth over the bound and under it.
+TEST(Check, TheToleranceOfASumIsWhatIsDerived) {
+  const Problem p = parse_problem(*find_op("MatMul"), "a=f32[20,64] b=f32[64,1]");
+  const std::vector<Tensor> inputs = fill_inputs(p, 5);
+  std::vector<RefArray> exact = run_reference_exact(*p.op, p.attributes, inputs, 1);
+  double largest = 0;
+  for (double v : exact[0].f) largest = std::max(largest, std::fabs(v));
+  const double u = 0x1p-24, bound = (p.op->tolerance.ulps * u + 4 * std::sqrt(64.0) * u) * largest;
+  const Judge judge(p, inputs, exact, nullptr);
+  for (const double sign : {-1.0, 1.0}) {
+    EXPECT_EQ(judge.reject(0, 3, exact[0].f[3] + sign * bound * 0.999), "");
+    EXPECT_NE(judge.reject(0, 3, exact[0].f[3] + sign * bound * 1.001), "");
+  }
+  EXPECT_LT(bound, 4e-6 * largest);
+}
+
+// A product beyond f32 is an infinity in any kernel, and infinity times sigmoid(-infinity) no number.
+TEST(Check, AnOverflowBeforeAnEpilogueHasNoRightResult) {
+  const CheckResult result = check_line(
+      "ReduceProd x=f32[64,3,8,15] axes=i64{-2,-1} keepdims=0 noop_with_empty_axes=1 epilogue='v * sigmoid(v)' "
+      "seed=882486595");
+  EXPECT_EQ(result.failed, 0) << result.failures[0].reason;
+}
+
+// Scores of attention go through exp, so their error counts: 4 terms, |q| = |k| = 20, values of 1.
+TEST(Check, TheToleranceOfAttentionHasItsScores) {
+  const Problem p = parse_problem(*find_op_in_any_domain("ScaledDotProductAttention"),
+                                  "q=f32[1,1,2,4] k=f32[1,1,3,4] v=f32[1,1,3,1] scale=0.5");
+  std::vector<Tensor> inputs = {Tensor(DType::kF32, {1, 1, 2, 4}), Tensor(DType::kF32, {1, 1, 3, 4}),
+                                Tensor(DType::kF32, {1, 1, 3, 1})};
+  for (int k = 0; k < 3; ++k)
+    for (int64_t i = 0; i < inputs[size_t(k)].elements(); ++i) inputs[size_t(k)].as<float>()[i] = k < 2 ? 10 : 1;
+  const std::vector<RefArray> exact = run_reference_exact(*p.op, p.attributes, inputs, 1);
+  const Judge judge(p, inputs, exact, nullptr);
+  const double u = 0x1p-24, score = 20 * 20 * 0.5, exponent = 2 * u * (4 * std::sqrt(4.0) * score + 3 * score);
+  EXPECT_EQ(judge.reject(0, 0, 1 + exponent), "");
+  EXPECT_NE(judge.reject(0, 0, 1 + exponent + 64 * u), "");
+}
+
 TEST(Check, RunsWhatItCounts) {
   CheckOptions options;
   options.family = "elementwise";
   options.cases = 150;
+  options.least_runs = 0;  // other tests register kernels that run nothing
   const CheckResult result = check(options);
   EXPECT_EQ(result.cases, 150);
   EXPECT_EQ(result.passed + result.failed, result.cases);
@@ -96,6 +139,43 @@ TEST(Check, MovementAgreesOnStridedViews) {
   const CheckResult result = check(options);
   EXPECT_GT(result.cases, 150);
   for (const CheckFailure& failure : result.failures) ADD_FAILURE() << failure.line << "\n" << failure.reason;
+}
+
+// Each kernel of the images' families is compared with the reference, however few problems it takes.
+TEST(Check, EveryKernelIsReached) {
+  for (const char* family : {"conv", "pool", "matmul", "attention"}) {
+    CheckOptions options;
+    options.family = family;
+    options.cases = 60;
+    options.least_runs = 4;
+    const CheckResult result = check(options);
+    for (const auto& [kernel, runs] : result.runs) EXPECT_GE(runs, options.least_runs) << kernel;
+    for (const CheckFailure& failure : result.failures) ADD_FAILURE() << failure.line << "\n" << failure.reason;
+    EXPECT_LT(result.reference_only, result.cases / 2) << family;
+  }
+}
+
+// A kernel that no problem reaches is told, not passed over.
+const Kernel kUnreachable = {
+    .name = "test.unreachable",
+    .op = "Mish",
+    .supports = [](const Problem&) { return no("never"); },
+    .estimate = [](const Problem&, const Tile&, const Ceilings&) { return 1.0; },
+};
+
+TEST(Check, AKernelThatIsNeverRunFails) {
+  if (std::string_view(std::getenv("RIDGELINE_ISA") ? std::getenv("RIDGELINE_ISA") : "") == "scalar") GTEST_SKIP();
+  register_kernel(kUnreachable);
+  CheckOptions options;
+  options.family = "elementwise";
+  options.cases = 1;
+  options.least_runs = 1;
+  options.most_draws = 500;
+  const CheckResult result = check(options);
+  EXPECT_EQ(result.runs.at("test.unreachable"), 0);
+  EXPECT_TRUE(std::any_of(result.failures.begin(), result.failures.end(), [](const CheckFailure& f) {
+    return f.line == "Mish kernel=test.unreachable" && f.reason.find("reached") != std::string::npos;
+  }));
 }
 
 TEST(Check, EveryOperatorGivesProblems) {

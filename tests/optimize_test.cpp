@@ -1,5 +1,6 @@
 // What may be fused, what may not and why, and that passes in any order keep the function.
 #include "graph_maker.h"
+#include "optimize/match.h"
 
 namespace ridgeline {
 namespace {
@@ -108,6 +109,8 @@ TEST(Merging, ProjectionsOfOneInputBecomeOne) {
 }
 
 // ---- what must stay as it is, with the reason
+
+constexpr int64_t kOnnxF32 = 1, kOnnxF16 = 10, kOnnxBF16 = 16;  // TensorProto.DataType
 
 struct Illegal {
   const char* name;
@@ -275,6 +278,34 @@ const Illegal kIllegal[] = {
          if (g.graph.node(id).is("Sub")) sub = g.graph.node(id).output();
        g.output(g.op("Add", {y, sub}));
      }},
+    {"a scale that broadcasts a norm up", "match_composites", "illegal_operands",
+     [](G& g) {
+       g.output(spelled_norm(g, g.input("x", {3, 1}), 12, true, false));
+     }},
+    // The sum of a product in f16 is f32: what follows reads it rounded.
+    {"a product in f16 and its activation", "fuse_epilogues", "rounded_result",
+     [](G& g) {
+       const ValueId x = g.input("x", {3, 16}, DType::kF16), w = g.input("w", {16, 8}, DType::kF16);
+       g.output(g.op("Relu", {g.op("MatMul", {x, w})}));
+     }},
+    {"a convolution in bf16 and a residual", "fuse_residuals", "rounded_result",
+     [](G& g) {
+       const ValueId x = g.input("x", {1, 4, 6, 6}, DType::kBF16), w = g.input("w", {4, 4, 1, 1}, DType::kBF16);
+       g.output(g.op("Add", {g.op("Conv", {x, w}), x}));
+     }},
+    {"a sum in f16 and its square root", "fuse_elementwise", "rounded_result",
+     [](G& g) {
+       g.output(g.op("Sqrt", {g.op("ReduceL2", {g.input("x", {3, 16}, DType::kF16), g.axes({1})})}));
+     }},
+    {"a product in f32 whose activation is in f16", "fuse_epilogues", "dtype_differs",
+     [](G& g) {
+       const ValueId y = g.op("MatMul", {g.input("x", {3, 16}), g.weight({16, 8})});
+       g.output(g.op("Relu", {g.op("Cast", {y}, with("to", kOnnxF16))}));
+     }},
+    {"a convolution in f32 stored in bf16", "fuse_epilogues", "dtype_differs",
+     [](G& g) {
+       g.output(g.op("Cast", {g.conv(g.input("x", {1, 4, 6, 6}), 4, 4)}, with("to", kOnnxBF16)));
+     }},
     {"projections with other epilogues", "merge_projections", "other_epilogue",
      [](G& g) {
        const ValueId x = g.input("x", {2, 16});
@@ -327,6 +358,96 @@ TEST(Fusion, LookAlikesAreNoLayerNormalization) {
     EXPECT_EQ(count(g.graph, "LayerNormalization"), 0);
     expect_same(before, g.graph);
   }
+}
+
+// A cast in the middle rounds: whatever it was fused into, each result is a number of the narrow type.
+void expect_rounded_to_f16(G& g) {
+  const Graph before = g.graph;
+  optimized(g.graph);
+  expect_same(before, g.graph);
+  Model model = bind_model(g.graph, {});
+  ConstantStore store;
+  const auto plan = std::make_shared<const Plan>(make_plan(model.graph, {.threads = 1}, store));
+  Runner runner(plan, model.feeds);
+  runner.run();
+  const Tensor& y = runner.outputs()[0];
+  for (int64_t k = 0; k < y.elements(); ++k) {
+    uint64_t bits = 0;
+    store_f64(DType::kF16, &bits, 0, y.f64(k));
+    EXPECT_EQ(y.f64(k), load_f64(DType::kF16, &bits, 0)) << g.graph.text();
+  }
+}
+
+TEST(Fusion, CastsAreReproducedOrStay) {
+  {  // from the sum of a product
+    G g;
+    const ValueId y = g.op("MatMul", {g.input("x", {3, 16}), g.weight({16, 8})});
+    const ValueId narrow = g.op("Relu", {g.op("Cast", {y}, with("to", kOnnxF16))});
+    g.output(g.op("Cast", {narrow}, with("to", kOnnxF32)));
+    expect_rounded_to_f16(g);
+  }
+  {  // between elementwise operators: they become one Program, casts and all
+    G g;
+    const ValueId y = g.op("Sigmoid", {g.input("x", {3, 16})});
+    const ValueId narrow = g.op("Relu", {g.op("Cast", {y}, with("to", kOnnxF16))});
+    g.output(g.op("Cast", {narrow}, with("to", kOnnxF32)));
+    expect_rounded_to_f16(g);
+    EXPECT_EQ(g.graph.live_nodes(), 1) << g.graph.text();
+  }
+  {  // and where nothing is cast the product does take its activation
+    G g;
+    g.output(g.op("Relu", {g.op("MatMul", {g.input("x", {3, 16}), g.weight({16, 8})})}));
+    expect_fused(g, 1);
+  }
+}
+
+// The matcher by itself: dtype is part of a pattern's meaning, and so are its numbers.
+int matches(const Graph& graph, std::string_view op) {
+  Graph canonical = graph;
+  Decisions ignored;
+  canonicalize(canonical, ignored);
+  int found = 0;
+  Mismatch mismatch;
+  for (const Pattern& pattern : composite_patterns()) {
+    if (pattern.op->name != op) continue;
+    for (ValueId v : canonical.outputs) found += match(pattern, canonical, v, mismatch).has_value();
+  }
+  return found;
+}
+
+TEST(Matching, AnotherTypeIsAnotherPattern) {
+  auto norm = [](DType dtype) {
+    G g;
+    auto constant = [&](const std::string& name, Extents shape, double value) {
+      Tensor t(dtype, std::move(shape));
+      for (int64_t k = 0; k < t.elements(); ++k) store_f64(dtype, t.data(), k, value);
+      return g.graph.add_constant(name, t);
+    };
+    const ValueId x = g.input("x", {2, 5, 12}, dtype);
+    const ValueId d = g.op("Sub", {x, g.op("ReduceMean", {x, g.axes({-1})}, with("keepdims", int64_t(1)))});
+    const ValueId var = g.op("ReduceMean", {g.op("Mul", {d, d}), g.axes({-1})}, with("keepdims", int64_t(1)));
+    const ValueId y = g.op("Div", {d, g.op("Sqrt", {g.op("Add", {var, constant("eps", {}, 1e-5)})})});
+    g.output(g.op("Add", {g.op("Mul", {y, constant("scale", {12}, 2)}), constant("bias", {12}, 1)}));
+    return g.graph;
+  };
+  EXPECT_GT(matches(norm(DType::kF32), "LayerNormalization"), 0);
+  EXPECT_EQ(matches(norm(DType::kF64), "LayerNormalization"), 0);
+  EXPECT_EQ(matches(norm(DType::kF16), "LayerNormalization"), 0);
+}
+
+TEST(Matching, OtherNumbersAreAnotherFunction) {
+  // x - mean over its norm: MeanVarianceNormalization, whose declaration adds 1e-9.
+  auto mvn = [](float epsilon) {
+    G g;
+    const ValueId x = g.input("x", {2, 3, 4, 4});
+    auto mean = [&](ValueId v) { return g.op("ReduceMean", {v, g.axes({0, 2, 3})}, with("keepdims", int64_t(1))); };
+    const ValueId d = g.op("Sub", {x, mean(x)});
+    g.output(g.op("Div", {d, g.op("Add", {g.op("Sqrt", {mean(g.op("Mul", {d, d}))}), g.scalar(epsilon)})}));
+    return g.graph;
+  };
+  EXPECT_EQ(matches(mvn(1e-9f), "MeanVarianceNormalization"), 1);
+  for (const float other : {1.2e-9f, 0.9e-9f, 1e-8f, 1e-6f})
+    EXPECT_EQ(matches(mvn(other), "MeanVarianceNormalization"), 0) << other;
 }
 
 TEST(Fusion, SharedWeightsAreNotEditedInPlace) {

@@ -4,6 +4,29 @@
 namespace ridgeline {
 namespace {
 
+ValueId reshaped(G& g, ValueId x, std::vector<int64_t> shape) { return g.op("Reshape", {x, g.axes(std::move(shape))}); }
+
+// Over rows of three axes, as transformers have them.
+ValueId spelled_norm(G& g, ValueId image) {
+  const ValueId x = reshaped(g, image, {4, 6, 6});
+  auto mean = [&](ValueId v) { return g.op("ReduceMean", {v, g.axes({-1})}, with("keepdims", int64_t(1))); };
+  const ValueId d = g.op("Sub", {x, mean(x)});
+  const ValueId root = g.op("Sqrt", {g.op("Add", {mean(g.op("Mul", {d, d})), g.scalar(1e-2f)})});
+  const ValueId y = g.op("Add", {g.op("Mul", {g.op("Div", {d, root}), g.weight({6}, 0.5, 2)}), g.weight({6})});
+  return reshaped(g, y, {1, 4, 6, 6});
+}
+
+ValueId attention(G& g, ValueId q, ValueId k, ValueId v) {
+  const ValueId scores = g.op("MatMul", {q, g.op("Transpose", {k}, with("perm", std::vector<int64_t>{0, 1, 3, 2}))});
+  return g.op("MatMul", {g.op("Softmax", {g.op("Mul", {scores, g.scalar(0.1f)})}), v});
+}
+
+// A cast there and back. (Through a wider type: where a narrower one rounds, nearly equal inputs may part.)
+ValueId through(G& g, ValueId x, DType dtype) {
+  const ValueId there = g.op("Cast", {x}, with("to", int64_t(dtype == DType::kF64 ? 11 : 10)));
+  return g.op("Cast", {g.op("Relu", {there})}, with("to", int64_t(1)));
+}
+
 // Random graphs, random subsets of passes, random order: never unsound, never another function.
 TEST(Passes, AnySubsetInAnyOrderKeepsTheFunction) {
   std::mt19937 random(20260101);
@@ -13,7 +36,7 @@ TEST(Passes, AnySubsetInAnyOrderKeepsTheFunction) {
     std::vector<ValueId> live = {g.input("x", {1, 4, 6, 6}), g.input("y", {1, 4, 6, 6})};
     for (int n = 0; n < 14; ++n) {
       const ValueId a = live[size_t(pick(int(live.size())))], b = live[size_t(pick(int(live.size())))];
-      switch (pick(9)) {
+      switch (pick(15)) {
         case 0:
           live.push_back(g.conv(a, 4, 4));
           break;
@@ -42,6 +65,24 @@ TEST(Passes, AnySubsetInAnyOrderKeepsTheFunction) {
         case 8:
           live.push_back(g.op("Sub", {a, g.scalar(0.5f)}));
           break;
+        case 9:
+          live.push_back(g.op("LayerNormalization", {g.op("Add", {a, b}), g.weight({6}, 0.5, 2), g.weight({6})}));
+          break;
+        case 10:
+          live.push_back(spelled_norm(g, a));
+          break;
+        case 11:
+          live.push_back(attention(g, a, b, live[size_t(pick(int(live.size())))]));
+          break;
+        case 12:
+          live.push_back(g.op("Add", {g.op("MatMul", {a, g.weight({6, 6})}), g.weight({6})}));
+          break;
+        case 13:
+          live.push_back(through(g, a, DType::kF64));
+          break;
+        case 14:
+          live.push_back(g.op("MatMul", {g.op("Softmax", {a}), b}));
+          break;
       }
     }
     g.output(live.back());
@@ -64,6 +105,16 @@ TEST(Passes, AnySubsetInAnyOrderKeepsTheFunction) {
     expect_same(g.graph, after);
     if (testing::Test::HasFailure()) return;
   }
+}
+
+// The fuzzer's graphs hold what the composites are made of, or it could not break them.
+TEST(Passes, TheRandomGraphsAreFused) {
+  G g;
+  const ValueId x = g.input("x", {1, 4, 6, 6}), y = g.input("y", {1, 4, 6, 6});
+  g.output(spelled_norm(g, attention(g, x, y, x)));
+  const Decisions d = optimized(g.graph);
+  EXPECT_EQ(count(g.graph, "LayerNormalization"), 1) << g.graph.text();
+  EXPECT_EQ(count(g.graph, "ScaledDotProductAttention"), 1) << g.graph.text();
 }
 
 TEST(Passes, EachHasANameAStageAndCanBeSwitchedOff) {

@@ -90,6 +90,31 @@ TEST(Tolerance, AccumulatesAlongTheGraph) {
   EXPECT_EQ(t[size_t(g.find_value("w0"))], 0);
 }
 
+// In figures, so that no factor slips in: a product of 8 terms, an Add and a Relu, twice.
+TEST(Tolerance, IsWhatIsDerived) {
+  const double u = 0x1p-24;
+  const double product = find_op("MatMul")->tolerance.ulps * u + 4 * std::sqrt(8.0) * u;
+  const double add = find_op("Add")->tolerance.ulps * 2 * u, relu = find_op("Relu")->tolerance.ulps * 2 * u;
+  EXPECT_NEAR(graph_tolerance(two_layers()), 2 * (product + add + relu), 1e-12);
+  EXPECT_LT(graph_tolerance(two_layers()), 1e-5);
+}
+
+// A cast to f16 rounds what is exact by nothing more, and what is a little off the other way.
+TEST(Tolerance, CastsToNarrowTypesAddAUnit) {
+  auto graph = [](bool exact) {
+    Graph g;
+    ValueId v = g.add_input("x", DType::kF32, Shape{3, 8});
+    if (!exact) v = g.node(g.add_node(*find_op("Exp"), {v})).output();
+    Attributes to;
+    to.set("to", int64_t(10));
+    g.mark_output(g.node(g.add_node(*find_op("Cast"), {v}, to)).output());
+    return g;
+  };
+  EXPECT_EQ(graph_tolerance(graph(true)), 0);
+  EXPECT_GT(graph_tolerance(graph(false)), info(DType::kF16).epsilon);
+  EXPECT_LT(graph_tolerance(graph(false)), 1.1 * info(DType::kF16).epsilon);
+}
+
 TEST(Boundaries, SoundModelIsOk) {
   VerifyOptions options;
   options.bisect = true;

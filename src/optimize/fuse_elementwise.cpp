@@ -253,7 +253,14 @@ class Absorber {
     Node probe = producer;
     probe.outputs = {last.output()};
     if (const std::string why = why_no_kernel(graph_, first ? probe : [&] { Node e = probe; e.op = &elementwise_op(); return e; }(), shared, inputs, op_inputs); !why.empty()) {
-      decisions_.refuse(last, "no_kernel", "only the reference would run the fused step: " + why);
+      const DType result = graph_.value(last.output()).dtype();
+      if (result != dtype)
+        decisions_.refuse(last, "dtype_differs",
+                          fmt::format("it turns {} into {}, which no kernel does as it stores its result, so the cast "
+                                      "stays: {}",
+                                      ridgeline::name(dtype), ridgeline::name(result), why));
+      else
+        decisions_.refuse(last, "no_kernel", "only the reference would run the fused step: " + why);
       return false;
     }
     commit(producer, *region, shared, std::move(inputs), op_inputs);

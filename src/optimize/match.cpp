@@ -14,6 +14,8 @@ namespace {
 // Constants that exporters write with six to nine digits.
 constexpr double kSnap = 2e-6;
 
+bool nearly_equal(double a, double b) { return std::fabs(a - b) <= kSnap * std::max(std::fabs(a), std::fabs(b)); }
+
 bool commutes(const Node& node) { return node.is("Add") || node.is("Mul") || node.is("Max") || node.is("Min"); }
 bool reduces(const Node& node) { return node.op->name.starts_with("Reduce"); }
 
@@ -56,7 +58,7 @@ class Matcher {
     if (gv == kNoValue) return false;
     const Value& pattern_value = p_.value(pv);
     if (pattern_value.is_input) {
-      const auto [it, fresh] = m.holes.emplace(pv, Bound{gv, {}});
+      const auto [it, fresh] = m.holes.emplace(pv, BoundHole{gv, {}});
       return fresh ? fits(pv, gv) : it->second.value == gv && it->second.perm.empty();
     }
     if (pattern_value.is_constant()) return constant(pv, gv, m);
@@ -84,8 +86,7 @@ class Matcher {
       const auto [it, fresh] = m.numbers.emplace(attribute, x);
       return fresh || it->second == x;
     }
-    const double wanted = hole.info.constant.f64(0);
-    return std::fabs(x - wanted) <= kSnap * std::max(1.0, std::fabs(wanted));
+    return nearly_equal(x, hole.info.constant.f64(0));
   }
 
   bool node(const Node& pn, ValueId pv, ValueId gv, Match& m) const {
@@ -96,7 +97,7 @@ class Matcher {
       if (!g_.value(gv).info.shape || g_.value(gv).rank() != int(perm.size()) ||
           g_.value(gv).dtype() != p_.value(pv).dtype())
         return false;
-      return m.holes.emplace(pn.input(0), Bound{gv, inverse(perm)}).second;
+      return m.holes.emplace(pn.input(0), BoundHole{gv, inverse(perm)}).second;
     }
     if (!gn || gn->op != pn.op || gn->program || gn->outputs.size() < pn.outputs.size() || !gn->alive) return false;
     const auto at = std::find(pn.outputs.begin(), pn.outputs.end(), pv) - pn.outputs.begin();
@@ -145,8 +146,8 @@ class Matcher {
           break;
         }
         case AttributeSpec::Type::kFloat:
-          if (std::fabs(schema_number(*pn.op, pn.attributes, spec.name) -
-                        schema_number(*gn.op, gn.attributes, spec.name)) > kSnap)
+          if (!nearly_equal(schema_number(*pn.op, pn.attributes, spec.name),
+                            schema_number(*gn.op, gn.attributes, spec.name)))
             return false;
           break;
         case AttributeSpec::Type::kString:

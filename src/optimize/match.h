@@ -21,13 +21,13 @@ struct Pattern {
 };
 
 /// What a hole is bound to: a value, seen through a permutation of its axes (empty: as it is).
-struct Bound {
+struct BoundHole {
   ValueId value = kNoValue;
   std::vector<int64_t> perm;
 };
 
 struct Match {
-  std::map<ValueId, Bound> holes;                // pattern input -> graph value
+  std::map<ValueId, BoundHole> holes;                // pattern input -> graph value
   std::map<std::string, double> numbers;         // attribute -> value
   std::vector<NodeId> nodes;                     // of the graph, root first
   std::vector<std::pair<NodeId, NodeId>> pairs;  // pattern node, graph node

@@ -10,7 +10,7 @@ namespace {
 
 // The value a hole is bound to; a permutation becomes a Transpose (a view in the Plan, and often undone by one before
 // it).
-ValueId materialize(Graph& graph, const Bound& bound, const std::vector<std::string>& origin) {
+ValueId materialize(Graph& graph, const BoundHole& bound, const std::vector<std::string>& origin) {
   if (bound.perm.empty()) return bound.value;
   ValueId source = bound.value;
   std::vector<int64_t> perm = bound.perm;

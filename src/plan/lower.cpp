@@ -435,7 +435,9 @@ void Lowering::finish_slots() {
 
 Plan make_plan(Graph& graph, const PlanOptions& options, ConstantStore& store, bool consume) {
   const Ceilings neutral = unmeasured_ceilings();  // orders the kernels, no more
-  return Lowering(graph, options, options.ceilings ? *options.ceilings : neutral, store, consume).build();
+  Plan plan = Lowering(graph, options, options.ceilings ? *options.ceilings : neutral, store, consume).build();
+  require_sound(plan);
+  return plan;
 }
 
 }  // namespace ridgeline

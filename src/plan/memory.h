@@ -13,4 +13,7 @@ namespace ridgeline {
 /// chains of layers; within a few percent of the lower bound on the models here).
 int64_t place_slots(std::vector<Slot>& slots);
 
+/// Throws std::logic_error with the first fault that check_plan finds: every plan is checked as it is made.
+void require_sound(const Plan& plan);
+
 }  // namespace ridgeline

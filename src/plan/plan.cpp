@@ -1,6 +1,9 @@
-#include "plan/plan.h"
+#include "plan/memory.h"
 
+#include <algorithm>
+#include <numeric>
 #include <set>
+#include <stdexcept>
 
 namespace ridgeline {
 
@@ -77,16 +80,21 @@ std::string Plan::text() const {
 
 std::vector<std::string> check_plan(const Plan& plan) {
   std::vector<std::string> faults;
-  for (size_t a = 0; a < plan.slots.size(); ++a) {
+  std::vector<size_t> by_offset(plan.slots.size());
+  std::iota(by_offset.begin(), by_offset.end(), 0);
+  std::sort(by_offset.begin(), by_offset.end(),
+            [&](size_t a, size_t b) { return plan.slots[a].offset_bytes < plan.slots[b].offset_bytes; });
+  for (size_t k = 0; k < by_offset.size(); ++k) {
+    const size_t a = by_offset[k];
     const Slot& x = plan.slots[a];
-    if (x.offset_bytes < 0 || x.offset_bytes + x.bytes > plan.arena_bytes)
+    const int64_t end = x.offset_bytes + x.bytes;
+    if (x.offset_bytes < 0 || end > plan.arena_bytes)
       faults.push_back(fmt::format("slot {} lies outside the arena", a));
-    for (size_t b = a + 1; b < plan.slots.size(); ++b) {
+    for (size_t next = k + 1; next < by_offset.size() && plan.slots[by_offset[next]].offset_bytes < end; ++next) {
+      const size_t b = by_offset[next];
       const Slot& y = plan.slots[b];
-      const bool together = x.first_step <= y.last_step && y.first_step <= x.last_step;
-      const bool overlap = x.offset_bytes < y.offset_bytes + y.bytes && y.offset_bytes < x.offset_bytes + x.bytes;
-      if (together && overlap && x.bytes && y.bytes)
-        faults.push_back(fmt::format("slots {} and {} overlap while both live", a, b));
+      if (y.bytes && x.first_step <= y.last_step && y.first_step <= x.last_step)
+        faults.push_back(fmt::format("slots {} and {} overlap while both live", std::min(a, b), std::max(a, b)));
     }
   }
   auto check = [&](size_t s, const Place& place, const Operand& operand, bool packed) {
@@ -102,15 +110,27 @@ std::vector<std::string> check_plan(const Plan& plan) {
     const Step& step = plan.steps[s];
     for (size_t i = 0; i < step.inputs.size(); ++i) {
       check(s, step.inputs[i], step.call.problem.inputs[i], false);
-      if (step.inputs[i].kind == Place::Kind::kArena && !written.count(step.inputs[i].index))
+      if (step.inputs[i].kind == Place::Kind::kArena && step.call.problem.inputs[i].elements() > 0 &&
+          !written.count(step.inputs[i].index))
         faults.push_back(fmt::format("step {} reads slot {} before it is written", s, step.inputs[i].index));
     }
     for (size_t o = 0; o < step.outputs.size(); ++o) {
       check(s, step.outputs[o], step.call.problem.outputs[o], false);
       if (step.outputs[o].kind == Place::Kind::kArena) written.insert(step.outputs[o].index);
     }
+    if (step.workspace_slot < 0) continue;
+    const Slot& workspace = plan.slots[size_t(step.workspace_slot)];
+    if (int(s) < workspace.first_step || int(s) > workspace.last_step || workspace.bytes < step.call.workspace_bytes)
+      faults.push_back(fmt::format("step {}: slot {} is no workspace of its size and life", s, step.workspace_slot));
   }
   return faults;
+}
+
+void require_sound(const Plan& plan) {
+  const std::vector<std::string> faults = check_plan(plan);
+  if (faults.empty()) return;
+  throw std::logic_error(fmt::format("internal error, please report it: the plan is unsound: {}{}", faults.front(),
+                                     faults.size() > 1 ? fmt::format(" (and {} more)", faults.size() - 1) : ""));
 }
 
 }  // namespace ridgeline

@@ -16,20 +16,39 @@ double ridge(const Ceilings& ceilings, int threads) {
   return bandwidth > 0 ? ceilings.f32.at(threads, ceilings.cores) / bandwidth : 0;
 }
 
+// "8-bit ones are a quarter, 4-bit an eighth", of weights of this type.
+std::string narrower(DType dtype) {
+  switch (info(dtype).bits) {
+    case 64:
+      return "f32 ones are half, 8-bit an eighth";
+    case 32:
+      return "8-bit ones are a quarter, 4-bit an eighth";
+    case 16:
+      return "8-bit ones are half, 4-bit a quarter";
+    case 8:
+      return "4-bit ones are half";
+    default:
+      return "they are as narrow as they come";
+  }
+}
+
 }  // namespace
 
 Levers levers_for(const Problem& problem, const Cost& cost, const Ceilings& ceilings, int threads) {
   const Floor floor = step_floor(problem, cost, ceilings, threads);
   Levers l;
   l.bound = std::string(name(floor.bound));
-  const double ai = intensity(cost), at = ridge(ceilings, threads);
   const bool contraction = problem.op->kind == OpKind::kContraction;
+  // Both sides of the comparison that made the bound: the ridge of DRAM alone would be beside the point where the
+  // operands lie in a cache.
+  const std::string sides = fmt::format("arithmetic takes {:.2f} us at least, the {:.0f} kB {:.2f} us where they lie",
+                                        floor.compute_ns / 1e3, double(cost.bytes()) / 1e3, floor.memory_ns / 1e3);
   if (floor.bound == Bound::kCompute) {
     if (contraction) {
-      l.right.push_back(
-          fmt::format("a faster kernel: tiles that fit registers and L2, weights packed ahead; {:.1f} FLOP/byte is "
-                      "above the ridge of {:.1f}, so arithmetic is the limit",
-                      ai, at));
+      l.right.push_back(fmt::format(
+          "a faster kernel: tiles that fit registers and L2, weights packed ahead; at {:.1f} FLOP/byte {}, so "
+          "arithmetic is the limit",
+          intensity(cost), sides));
       if (problem.op->name == "Conv")
         l.right.push_back(
             "a cheaper algorithm: Winograd for 3x3 at stride 1 does up to 2.25 to 4 times fewer multiplications, "
@@ -38,21 +57,32 @@ Levers levers_for(const Problem& problem, const Cost& cost, const Ceilings& ceil
                                     ceilings.bf16.one / std::max(ceilings.f32.one, 1e-9),
                                     ceilings.u8s8.one / std::max(ceilings.f32.one, 1e-9)));
     } else {
-      l.right.push_back(
-          "cheaper instructions: exp, erf and division bind before memory does; a polynomial of lower degree or a "
-          "recognised function");
+      l.right.push_back(fmt::format(
+          "cheaper instructions: {}; exp, erf and division bind before memory does: a polynomial of lower degree or a "
+          "recognised function",
+          sides));
     }
-    const double saved = double(2 * problem.write_bytes());
     l.wrong.push_back(
         fmt::format("fusing more into it: at most {:.1f} us of {:.1f} us are memory traffic ({:.0f} kB of results)",
-                    floor.memory_ns / 1e3, floor.time_ns / 1e3, saved / 2e3));
+                    floor.memory_ns / 1e3, floor.time_ns / 1e3, double(problem.write_bytes()) / 1e3));
+  } else if (floor.bound == Bound::kLaunch) {
+    l.right.push_back(
+        fmt::format("fewer steps: {}, less than starting the threads ({:.1f} us); fused into a neighbour, or a larger "
+                    "batch",
+                    sides, ceilings.launch_ns.at(threads, ceilings.cores) / 1e3));
+    l.wrong.push_back("tuning tiles or narrower types: " + sides + "; neither is the limit");
   } else {
-    if (contraction) {
-      const double weights = problem.inputs.size() > 1 ? double(problem.input(1).bytes()) : 0;
+    const bool weights = contraction && problem.inputs.size() > 1 && problem.input(1).is_constant;
+    if (weights) {
       l.right.push_back(
-          fmt::format("fewer bytes: weights are {:.0f} % of the traffic; 8-bit ones are a quarter, 4-bit an eighth; a "
-                      "batch of requests shares them",
-                      100 * weights / std::max<double>(1, double(cost.bytes()))));
+          fmt::format("fewer bytes: weights are {:.0f} % of the traffic; {}; a batch of requests shares them",
+                      100 * double(problem.input(1).bytes()) / std::max<double>(1, double(cost.bytes())),
+                      narrower(problem.input(1).dtype)));
+    } else if (contraction) {
+      l.right.push_back(
+          fmt::format("fewer bytes: both operands are activations, {:.0f} kB in all; fused into the step "
+                      "that makes one of them, or a narrower type",
+                      double(cost.bytes()) / 1e3));
     } else if (problem.op->kind == OpKind::kMovement) {
       l.right.push_back(
           "not moving at all: a layout that its reader accepts, a view, or writing the result where it is wanted");
@@ -62,9 +92,7 @@ Levers levers_for(const Problem& problem, const Cost& cost, const Ceilings& ceil
                       double(cost.bytes()) / 1e3));
     }
     l.wrong.push_back(
-        fmt::format("tuning tiles: {:.2f} FLOP/byte against a ridge of {:.1f}; arithmetic takes {:.1f} us of {:.1f} "
-                    "us, so at most nothing is won",
-                    ai, at, floor.compute_ns / 1e3, floor.time_ns / 1e3));
+        fmt::format("tuning tiles: at {:.2f} FLOP/byte {}; faster arithmetic wins nothing", intensity(cost), sides));
   }
   return l;
 }

@@ -4,20 +4,20 @@
 #include <cmath>
 
 #include "core/saturate.h"
+#include "session/ladder_judge.h"
 #include "verify/compare.h"
 #include "verify/graph_tolerance.h"
 
 namespace ridgeline {
 namespace {
 
-constexpr int kLeastRounds = 7;        // medians of fewer say little
-constexpr double kNoise = 0.005;       // paired medians of one plan against itself differ by up to half a percent here
-constexpr double kSurely = 0.7;        // of the rounds: a coin that falls so in 7 of 7 to 12 is loaded
+constexpr int kLeastRounds = 7;        // fewer cannot be clear (ladder_judge.h), nor do their medians say much
 constexpr double kTrialSeconds = 0.5;  // to decide about one pass
 
 struct Built {
   Compiled compiled;
   std::unique_ptr<Runner> runner;
+  std::vector<std::string> without;  // passes that were undone in it
 };
 
 class StageBuilder {
@@ -35,11 +35,12 @@ class StageBuilder {
     built.compiled = compile(model_, options, store_);
     built.runner = std::make_unique<Runner>(built.compiled.plan, model_.feeds);
     built.runner->run();
+    built.without = undone_;
     return built;
   }
   void undo(const std::string& pass) { undone_.push_back(pass); }
   void redo(const std::string& pass) { std::erase(undone_, pass); }
-  void redo_all() { undone_.clear(); }
+  void undo_only(std::vector<std::string> passes) { undone_ = std::move(passes); }
 
  private:
   Model& model_;
@@ -62,22 +63,12 @@ double error_against(const Runner& runner, const ReferenceResult& reference) {
   return worst;
 }
 
-// Is b slower than a beyond noise? The paired median says by how much, the share of rounds in which it is slower says
-// how surely.
-bool clearly_slower(const Samples& a, const Samples& b) {
-  int slower = 0;
-  const int rounds = std::min(a.count(), b.count());
-  for (int i = 0; i < rounds; ++i) slower += b.times_ns()[size_t(i)] > a.times_ns()[size_t(i)];
-  return median_ratio(b, a) > 1 + kNoise && slower >= kSurely * rounds;
-}
-
-// Median of the paired ratios b / a.
-double ratio(Runner& a, Runner& b, double seconds) {
+// The two in turn, as samples of rounds.
+std::vector<Samples> in_turn(Runner& a, Runner& b, double seconds) {
   TimingOptions timing;
   timing.min_seconds = seconds;
   timing.min_samples = kLeastRounds;
-  const std::vector<Samples> s = measure_interleaved({[&] { a.run(); }, [&] { b.run(); }}, timing);
-  return median_ratio(s[1], s[0]);
+  return measure_interleaved({[&] { a.run(); }, [&] { b.run(); }}, timing);
 }
 
 std::vector<std::string> passes_that_applied(const Compiled& compiled, Stage stage) {
@@ -88,16 +79,6 @@ std::vector<std::string> passes_that_applied(const Compiled& compiled, Stage sta
       names.push_back(d.pass);
   }
   return names;
-}
-
-void mark_undone(std::vector<Decision>& decisions, const std::string& pass, double measured_ratio, double before_us) {
-  Decision d;
-  d.pass = pass;
-  d.action = Action::kUndone;
-  d.reason_code = "slower";
-  d.reason = fmt::format("measured {:.1f} % slower on this machine and shape; undone", (measured_ratio - 1) * 100);
-  d.measured_gain_us = (1 - measured_ratio) * before_us;
-  decisions.push_back(std::move(d));
 }
 
 int64_t total(const Plan& plan, int64_t (*of)(const Cost&)) {
@@ -121,21 +102,6 @@ void predict(std::vector<Decision>& decisions, const Ceilings& ceilings, int thr
     d.predicted_gain_us = (ceilings.stream_ns(d.bytes_saved / 2, d.bytes_saved / 2, threads) +
                            d.launches_saved * ceilings.launch_ns.at(threads, ceilings.cores)) /
                           1e3;
-  }
-}
-
-// What a pass gained in all, shared among its rewrites by their predicted gain.
-void share_gain(std::vector<Decision>& decisions, const std::string& pass, double gain_us) {
-  double predicted = 0;
-  int count = 0;
-  for (const Decision& d : decisions)
-    if (d.pass == pass && d.action == Action::kApplied) {
-      predicted += d.predicted_gain_us;
-      ++count;
-    }
-  for (Decision& d : decisions) {
-    if (d.pass != pass || d.action != Action::kApplied) continue;
-    d.measured_gain_us = gain_us * (predicted > 0 ? d.predicted_gain_us / predicted : 1.0 / count);
   }
 }
 
@@ -174,35 +140,38 @@ Ladder build_ladder(Model& model, const LadderOptions& options) {
   for (int s = 0; s < kStageCount; ++s) {
     const Stage stage = Stage(s);
     say(fmt::format("stage '{}': optimizing, planning, checking", name(stage)));
-    builder.redo_all();  // what did not pay in one stage may pay with the passes of the next
+    builder.undo_only({});  // what did not pay in one stage may pay with the passes of the next
     Built next = builder.build(stage);
     StageResult result;
     result.stage = stage;
-    std::vector<std::pair<std::string, double>> undone;
-    if (s > 0 && !passes_that_applied(next.compiled, stage).empty()) {
-      double now = ratio(*built[size_t(s - 1)].runner, *next.runner, kTrialSeconds);
+    if (s > 0 && !same_plan(*built[size_t(s - 1)].compiled.plan, *next.compiled.plan)) {
+      auto against_before = [&] {
+        const std::vector<Samples> t = in_turn(*built[size_t(s - 1)].runner, *next.runner, kTrialSeconds);
+        return compare_paired(t[0], t[1]);
+      };
+      Comparison now = against_before();
       // Slower than the stage before: which pass is to blame?
       std::vector<std::string> applied;
       for (int earlier = s; earlier > 0; --earlier) {
         for (const std::string& pass : passes_that_applied(next.compiled, Stage(earlier))) applied.push_back(pass);
       }
-      for (size_t p = 0; p < applied.size() && now > 1 + kNoise; ++p) {
+      for (size_t p = 0; p < applied.size() && now.clearly_slower; ++p) {
         builder.undo(applied[p]);
         Built without = builder.build(stage);
-        const double then = ratio(*next.runner, *without.runner, kTrialSeconds);
-        if (then < 1 - kNoise) {
-          undone.push_back({applied[p], 1 / then});
-          next = std::move(without);
-          now = ratio(*built[size_t(s - 1)].runner, *next.runner, kTrialSeconds);
-        } else {
+        const std::vector<Samples> t = in_turn(*without.runner, *next.runner, kTrialSeconds);
+        const Comparison with_it = compare_paired(t[0], t[1]);
+        if (!with_it.clearly_slower) {
           builder.redo(applied[p]);
+          continue;
         }
+        predict(next.compiled.decisions.all, ceilings, next.compiled.plan->threads);
+        for (Decision& d :
+             undone_decisions(next.compiled.decisions.all, applied[p], with_it, t[0].median() / 1e3, name(stage)))
+          ladder.decisions.push_back(std::move(d));
+        result.note += fmt::format("{}{} undone ({})", result.note.empty() ? "" : "; ", applied[p], with_it.text());
+        next = std::move(without);
+        now = against_before();
       }
-    }
-    for (const auto& [pass, slower] : undone) {
-      mark_undone(ladder.decisions, pass, slower, 0);
-      result.note +=
-          fmt::format("{}{} undone ({:.1f} % slower)", result.note.empty() ? "" : "; ", pass, (slower - 1) * 100);
     }
     ladder.stages.push_back(std::move(result));
     built.push_back(std::move(next));
@@ -212,24 +181,40 @@ Ladder build_ladder(Model& model, const LadderOptions& options) {
   TimingOptions timing;
   timing.min_seconds = options.seconds;
   timing.min_samples = kLeastRounds;
+  // Equal plans are measured once: their times could differ by noise alone.
   std::vector<TimedFunction> functions;
-  for (Built& b : built) functions.push_back([&b] { b.runner->run(); });
-  std::vector<Samples> samples = measure_interleaved(functions, timing);
+  std::vector<size_t> which(built.size());
+  for (size_t s = 0; s < built.size(); ++s) {
+    size_t same = 0;
+    while (same < s && !same_plan(*built[same].compiled.plan, *built[s].compiled.plan)) ++same;
+    which[s] = same < s ? which[same] : functions.size();
+    if (same == s) functions.push_back([&b = built[s]] { b.runner->run(); });
+  }
+  const std::vector<Samples> samples = measure_interleaved(functions, timing);
   size_t runs = 0;  // the stage whose plan stands
   for (size_t s = 0; s < built.size(); ++s) {
     StageResult& result = ladder.stages[s];
-    const double against = s ? median_ratio(samples[s], samples[runs]) : 1;
-    if (s && clearly_slower(samples[runs], samples[s])) {
+    const Samples &before = samples[which[runs]], &now = samples[which[s]];
+    const Comparison against = s ? compare_paired(before, now) : Comparison{};
+    if (which[s] != which[runs] && (against.ratio > 1 || now.median() > before.median())) {
+      predict(built[s].compiled.decisions.all, ceilings, built[s].compiled.plan->threads);
       for (const std::string& pass : passes_that_applied(built[s].compiled, result.stage))
-        mark_undone(ladder.decisions, pass, against, samples[runs].median() / 1e3);
+        for (Decision& d : undone_decisions(built[s].compiled.decisions.all, pass, against, before.median() / 1e3,
+                                            name(result.stage)))
+          ladder.decisions.push_back(std::move(d));
       result.undone = true;
-      result.note += fmt::format("{}did not pay ({:+.1f} %): runs the plan of '{}'", result.note.empty() ? "" : "; ",
-                                 (against - 1) * 100, name(ladder.stages[runs].stage));
+      result.note += fmt::format("{}undone, {} ({}): runs the plan of '{}'", result.note.empty() ? "" : "; ",
+                                 against.clearly_slower ? "slower" : "no gain beyond noise", against.text(),
+                                 name(ladder.stages[runs].stage));
     } else {
-      result.gain = 1 - against;
+      if (s && which[s] == which[runs])
+        result.note += fmt::format("{}the same plan as '{}', measured once", result.note.empty() ? "" : "; ",
+                                   name(ladder.stages[runs].stage));
+      else
+        result.gain = 1 - against.ratio;
       runs = s;
     }
-    result.samples = samples[runs];
+    result.samples = samples[which[runs]];
     describe(result, *built[runs].compiled.plan);
     result.max_error = error_against(*built[runs].runner, reference);
     const Tensor* first = model.input_names.empty() ? nullptr : &model.feeds.at(model.input_names[0]);
@@ -242,12 +227,17 @@ Ladder build_ladder(Model& model, const LadderOptions& options) {
   std::vector<Decision> all = final.compiled.decisions.all;
   predict(all, ceilings, final.compiled.plan->threads);
   say("measuring what each pass gained");
+  builder.undo_only(final.without);
   for (int s = 1; s < kStageCount; ++s) {
     for (const std::string& pass : passes_that_applied(final.compiled, Stage(s))) {
       builder.undo(pass);
       Built without = builder.build(ladder.stages[runs].stage);
-      const double slower = ratio(*final.runner, *without.runner, kTrialSeconds / 2);
-      share_gain(all, pass, (slower - 1) * samples[runs].median() / 1e3);
+      double slower = 1;
+      if (!same_plan(*final.compiled.plan, *without.compiled.plan)) {
+        const std::vector<Samples> t = in_turn(*final.runner, *without.runner, kTrialSeconds / 2);
+        slower = median_ratio(t[1], t[0]);
+      }
+      share_gain(all, pass, (slower - 1) * ladder.stages[runs].samples.median() / 1e3);
       builder.redo(pass);
     }
   }

@@ -27,19 +27,33 @@ std::map<std::string, double> families(const Ladder& ladder) {
 }
 
 struct ModelFacts {
-  int64_t parameters = 0, flops = 0, bytes = 0;
+  int64_t parameters = 0, flops = 0, moved = 0;
+  int64_t read = 0, written = 0;  // compulsory: inputs and constants of the whole model once, outputs once
   std::map<std::string, int> operators;
+  Floor floor;  // of the whole as one step
+  int64_t bytes() const { return read + written; }
+  double intensity() const { return bytes() ? double(flops) / double(bytes()) : 0; }
 };
 
-ModelFacts facts(const Model& model, const Ladder& ladder) {
+ModelFacts facts(const Model& model, const Ladder& ladder, const Ceilings& ceilings) {
   ModelFacts f;
   for (NodeId id : model.graph.order()) ++f.operators[std::string(model.graph.node(id).op->name)];
   for (int v = 0; v < model.graph.value_count(); ++v) {
     const Tensor* c = model.graph.constant(v);
-    if (c && is_float(c->dtype())) f.parameters += c->elements();
+    if (!c) continue;
+    if (is_float(c->dtype())) f.parameters += c->elements();
+    if (!model.graph.users(v).empty()) f.read += c->bytes();
   }
+  const Plan& plan = *ladder.final.plan;
+  for (const PlanTensor& t : plan.inputs) f.read += bytes_of(t.dtype, element_count(t.shape));
+  for (const PlanTensor& t : plan.outputs) f.written += bytes_of(t.dtype, element_count(t.shape));
   f.flops = ladder.stages.front().flops;
-  f.bytes = ladder.stages.front().bytes_moved;
+  f.moved = ladder.stages.front().bytes_moved;
+  Work work;
+  work.flops = f.flops;
+  work.read_bytes = f.read;
+  work.write_bytes = f.written;
+  f.floor = floor_of(work, ceilings, plan.threads);
   return f;
 }
 
@@ -48,15 +62,17 @@ ModelFacts facts(const Model& model, const Ladder& ladder) {
 Json ladder_json(const Model& model, const Ladder& ladder, const Ceilings& ceilings) {
   Json document;
   document["machine"] = machine_json(this_cpu(), ceilings);
-  const ModelFacts f = facts(model, ladder);
+  const ModelFacts f = facts(model, ladder, ceilings);
   Json operators = Json::object();
   for (const auto& [op, count] : f.operators) operators[op] = count;
   document["model"] = {{"file", model.path},
                        {"operators", operators},
                        {"parameters", f.parameters},
                        {"flops", f.flops},
-                       {"bytes", f.bytes},
-                       {"intensity", f.bytes ? double(f.flops) / double(f.bytes) : 0},
+                       {"bytes", f.bytes()},
+                       {"bytes_moved_unfused", f.moved},
+                       {"intensity", f.intensity()},
+                       {"bound", std::string(name(f.floor.bound))},
                        {"reference_items", ladder.reference_items}};
   Json stages = Json::array();
   for (const StageResult& s : ladder.stages) {
@@ -102,6 +118,8 @@ Json ladder_json(const Model& model, const Ladder& ladder, const Ceilings& ceili
   document["advice"] = advice;
   Json decisions = Json::array();
   for (const Decision& d : ladder.decisions) {
+    // A pass is measured as a whole and its gain shared by prediction; the unfused stage's passes are not measured.
+    const bool measured = d.reason_code != "unsound" && d.stage > 0 && d.action != Action::kRefused;
     decisions.push_back({{"pass", d.pass},
                          {"nodes", d.nodes},
                          {"action", std::string(name(d.action))},
@@ -112,18 +130,24 @@ Json ladder_json(const Model& model, const Ladder& ladder, const Ceilings& ceili
                          {"intensity_before", d.intensity_before},
                          {"intensity_after", d.intensity_after},
                          {"predicted_gain_us", d.predicted_gain_us},
-                         {"measured_gain_us", d.measured_gain_us}});
+                         {"measured_gain_us", d.measured_gain_us},
+                         {"measured_of", measured ? "pass" : "nothing"}});
   }
   document["decisions"] = decisions;
   return document;
 }
 
 std::string ladder_text(const Model& model, const Ladder& ladder, const Ceilings& ceilings) {
-  const ModelFacts f = facts(model, ladder);
+  const ModelFacts f = facts(model, ladder, ceilings);
   std::string out = machine_text(this_cpu(), ceilings) + "\n";
-  out += fmt::format("model {}: {} nodes, {:.2f} M parameters, {:.2f} GFLOP, {} moved unfused, {:.1f} FLOP/byte\n\n",
+  out += fmt::format("model {}: {} nodes, {:.2f} M parameters, {:.2f} GFLOP, {} compulsory ({} moved unfused)\n",
                      model.path, model.graph.live_nodes(), double(f.parameters) / 1e6, double(f.flops) / 1e9,
-                     bytes_text(double(f.bytes)), f.bytes ? double(f.flops) / double(f.bytes) : 0);
+                     bytes_text(double(f.bytes())), bytes_text(double(f.moved)));
+  out += fmt::format("{:.1f} FLOP/byte: {}-bound as a whole (arithmetic {:.3f} ms at the peak, bytes {:.3f} ms)\n",
+                     f.intensity(), name(f.floor.bound), f.floor.compute_ns / 1e6, f.floor.memory_ns / 1e6);
+  std::vector<std::string> operators;
+  for (const auto& [op, count] : f.operators) operators.push_back(fmt::format("{} {}", count, op));
+  out += fmt::format("operators: {}\n\n", fmt::join(operators, ", "));
   out += fmt::format("{:<12} {:>10} {:>9} {:>9} {:>10} {:>10} {:>8} {:>10} {:>10} {:>7} {:>10} {:>7}\n", "stage",
                      "median ms", "p10", "p90", "items/s", "peak", "kernels", "moved", "error", "gain", "floor ms",
                      "roof");

@@ -138,23 +138,6 @@ void measure_beside(PreparedKernel& kernel, PeakProbe& probe, bool compute, cons
 
 bool is_reference(const Kernel& kernel) { return kernel.name.find("reference") != std::string_view::npos; }
 
-// The layouts a kernel may be timed in: each in its own, as a plan would give it.
-std::vector<std::pair<std::string, Problem>> layouts_of(const Problem& problem) {
-  std::vector<std::pair<std::string, Problem>> out = {{"", problem}};
-  const bool plain = std::all_of(problem.inputs.begin(), problem.inputs.end(),
-                                 [](const Operand& o) { return o.layout.is_row_major(); });
-  if (!plain || problem.op->is_elementwise() || problem.output().layout.rank() != 4 ||
-      problem.op->family == "attention" || problem.op->family == "matmul")
-    return out;
-  Problem last = problem;
-  for (Operand& o : last.inputs)
-    if (!o.is_constant && o.layout.rank() == 4) o.layout = Layout::channels_last(o.shape());
-  for (Operand& o : last.outputs)
-    if (o.layout.rank() == 4) o.layout = Layout::channels_last(o.shape());
-  out.insert(out.begin(), {"channels last", last});
-  return out;
-}
-
 // The ceiling that bounds the problem, to be measured in the same seconds.
 PeakProbe probe_for(const Problem& problem, const Floor& floor, bool warm, int threads) {
   if (floor.bound == Bound::kCompute) return f32_peak(threads);
@@ -185,7 +168,31 @@ Floor floor_beside(const Problem& problem, const Cost& cost, Ceilings ceilings, 
   return floor_of(work, ceilings, threads);
 }
 
+// Images have their channels at axis 1 by declaration and say no axis: where they lie in memory is the plan's choice.
+bool may_be_channels_last(const Problem& problem) {
+  const OpSchema& op = *problem.op;
+  const bool images = op.family == "conv" || op.family == "pool" || op.family == "normalize";
+  const bool names_axes = std::any_of(op.attributes.begin(), op.attributes.end(),
+                                      [](const AttributeSpec& a) { return a.name == "axis" || a.name == "axes"; });
+  const auto as_given = [](const Operand& o) { return !o.present() || o.layout.is_row_major(); };
+  return images && !names_axes && op.kind != OpKind::kMovement && problem.output().layout.rank() == 4 &&
+         std::all_of(problem.inputs.begin(), problem.inputs.end(), as_given) &&
+         std::all_of(problem.outputs.begin(), problem.outputs.end(), as_given);
+}
+
 }  // namespace
+
+std::vector<std::pair<std::string, Problem>> layouts_of(const Problem& problem) {
+  std::vector<std::pair<std::string, Problem>> out = {{"", problem}};
+  if (!may_be_channels_last(problem)) return out;
+  Problem last = problem;
+  for (Operand& o : last.inputs)
+    if (!o.is_constant && o.layout.rank() == 4) o.layout = Layout::channels_last(o.shape());
+  for (Operand& o : last.outputs)
+    if (o.layout.rank() == 4) o.layout = Layout::channels_last(o.shape());
+  out.insert(out.begin(), {"channels last", last});
+  return out;
+}
 
 BenchResult bench(const Problem& given, const Ceilings& ceilings, const BenchOptions& options) {
   const Problem problem = with_weights(given, options.seed);

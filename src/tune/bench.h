@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/kernel.h"
@@ -38,6 +39,11 @@ struct BenchOptions {
   std::string forced;  // time this kernel alone
   uint64_t seed = 1;
 };
+
+/// The layouts a kernel may be timed in: the one given, and before it channels last where the operator is one of images
+/// whose layout is free (a convolution, a pool, a normalization of channels) and no layout was asked for. What a
+/// movement costs is its layouts: those are never another.
+std::vector<std::pair<std::string, Problem>> layouts_of(const Problem& problem);
 
 /// Weights are packed before; inputs are normal random numbers; buffers rotate past the last cache unless warm.
 BenchResult bench(const Problem& problem, const Ceilings& ceilings, const BenchOptions& options);

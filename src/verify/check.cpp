@@ -208,7 +208,9 @@ void fail_case(CheckResult& result, const Case& c, const Kernel& kernel, const T
        fmt::format("{}{} (tile {})", isa.empty() ? "" : isa + ": ", why, fmt::join(tile.size, ","))});
 }
 
-void run_case(const Case& c, const std::string& isa, CheckResult& result) {
+using Runs = std::map<const Kernel*, int64_t>;
+
+void run_case(const Case& c, const std::string& isa, CheckResult& result, Runs& runs) {
   ++result.cases;
   bool ok = true, others = false;
   Random random(c.seed ^ 0x5bd1e995);
@@ -227,6 +229,7 @@ void run_case(const Case& c, const std::string& isa, CheckResult& result) {
       candidate.tile = tile;
       candidate.estimate_ns = kernel->estimate(c.problem, tile, Ceilings{});
       ++result.runs[std::string(kernel->name)];
+      ++runs[kernel];
       std::string why;
       try {
         why = run_kernel(c, candidate, -1, random);
@@ -275,44 +278,115 @@ std::vector<const OpSchema*> operators_of(const std::string& family) {
   return list;
 }
 
-void sweep(const CheckOptions& options, const std::string& isa, CheckResult& result) {
-  const std::vector<const OpSchema*> operators = operators_of(options.family);
-  auto run_line = [&](const std::string& line, uint64_t seed) {
+// Does a kernel other than the reference run the problem? If there is none at all, every problem will do.
+bool reaches_a_kernel(const OpSchema& op, const std::string& line) {
+  Problem p = parse_problem(op, line);
+  drop_absent(p);
+  const auto kernels = kernels_of(op.name);
+  return std::any_of(kernels.begin(), kernels.end(),
+                     [&](const Kernel* kernel) { return !is_reference(*kernel) && kernel->supports(p).ok; });
+}
+
+bool has_kernels(const OpSchema& op) {
+  const auto kernels = kernels_of(op.name);
+  return std::any_of(kernels.begin(), kernels.end(), [](const Kernel* kernel) { return !is_reference(*kernel); });
+}
+
+// An operator that has only the reference is compared with itself: a quarter of the others' share.
+int64_t weight(const OpSchema& op) { return has_kernels(op) ? 4 : 1; }
+
+class Sweep {
+ public:
+  Sweep(const CheckOptions& options, const std::string& isa, CheckResult& result)
+      : options_(options), isa_(isa), result_(result), operators_(operators_of(options.family)) {}
+
+  void run() {
+    run_case_files();
+    int64_t weights = 0, done = 0;
+    for (const OpSchema* op : operators_) weights += weight(*op);
+    for (int64_t sum = 0; const OpSchema* op : operators_) {
+      const int64_t end = options_.cases * (sum += weight(*op)) / weights;
+      run_random(*op, end - done);
+      done = end;
+    }
+    for (const OpSchema* op : operators_) {
+      for (const Kernel* kernel : kernels_of(op->name)) run_rare(*op, *kernel);
+    }
+  }
+
+ private:
+  bool run_line(const std::string& line, uint64_t seed) {
     std::unique_ptr<Case> c;
     try {
-      c = make_case(line, seed, options.threads);
+      c = make_case(line, seed, options_.threads);
     } catch (const Error&) {
       return false;  // the reference rejects the data (an index out of range): no problem
     }
-    run_case(*c, isa, result);
+    run_case(*c, isa_, result_, runs_);
     return true;
-  };
-  std::string family;
-  if (std::error_code error;
-      !options.case_directory.empty() && !std::filesystem::is_directory(options.case_directory, error))
-    fail(ErrorCode::kUsage, "{}: there is no such folder of cases", options.case_directory);
-  for (const OpSchema* op : operators) {
-    if (options.case_directory.empty() || op->family == family) continue;
-    family = op->family;
-    uint64_t seed = options.seed;
-    for (const std::string& line : lines_of_file(fmt::format("{}/{}.txt", options.case_directory, family)))
-      run_case(*make_case(line, ++seed, options.threads), isa, result);
   }
-  for (size_t k = 0; k < operators.size(); ++k) {
-    const OpSchema& op = *operators[k];
-    const int64_t share =
-        options.cases / int64_t(operators.size()) + (int64_t(k) < options.cases % int64_t(operators.size()) ? 1 : 0);
-    Random random(options.seed * 1000003 + std::hash<std::string_view>{}(op.name));
-    for (int64_t n = 0, refused = 0; n < share && refused < 20 + share;) {
+
+  void run_case_files() {
+    if (std::error_code error;
+        !options_.case_directory.empty() && !std::filesystem::is_directory(options_.case_directory, error))
+      fail(ErrorCode::kUsage, "{}: there is no such folder of cases", options_.case_directory);
+    std::string family;
+    for (const OpSchema* op : operators_) {
+      if (options_.case_directory.empty() || op->family == family) continue;
+      family = op->family;
+      uint64_t seed = options_.seed;
+      for (const std::string& line : lines_of_file(fmt::format("{}/{}.txt", options_.case_directory, family)))
+        run_case(*make_case(line, ++seed, options_.threads), isa_, result_, runs_);
+    }
+  }
+
+  void run_random(const OpSchema& op, int64_t share) {
+    constexpr double kReferenceToo = 0.15;  // of the problems that no other kernel takes: its strides, casts, epilogues
+    Random random(options_.seed * 1000003 + std::hash<std::string_view>{}(op.name));
+    const bool any = has_kernels(op);
+    for (int64_t n = 0, refused = 0; n < share && refused < 20 + 8 * share;) {
       const std::string keys = random_problem(op, random);
       const uint64_t seed = random.next() % 1'000'000'007;
-      if (!keys.empty() && run_line(std::string(op.name) + " " + keys, seed))
+      const std::string line = std::string(op.name) + " " + keys;
+      const bool wanted = !keys.empty() && (!any || random.chance(kReferenceToo) || reaches_a_kernel(op, line));
+      if (wanted && run_line(line, seed))
         ++n;
       else
         ++refused;
     }
   }
-}
+
+  // Further problems for a kernel that the random ones hardly reached: drawn until it supports them. One that nothing
+  // reaches is dead code, or the sweep is blind to it: an error either way.
+  void run_rare(const OpSchema& op, const Kernel& kernel) {
+    if (is_reference(kernel) || options_.least_runs <= 0) return;
+    result_.runs.try_emplace(std::string(kernel.name), 0);
+    Random random(options_.seed * 7000003 + std::hash<std::string_view>{}(kernel.name));
+    for (int draw = 0; draw < options_.most_draws && runs_[&kernel] < options_.least_runs; ++draw) {
+      const std::string keys = random_problem(op, random, draw % 4 != 0);
+      const uint64_t seed = random.next() % 1'000'000'007;
+      if (keys.empty()) continue;
+      const std::string line = std::string(op.name) + " " + keys;
+      Problem p = parse_problem(op, line);
+      drop_absent(p);
+      p.threads = options_.threads;
+      if (kernel.supports(p).ok) run_line(line, seed);
+    }
+    // The scalar level is a baseline: kernels for vectors alone may refuse it.
+    if (runs_[&kernel] > 0 || cpu::name(cpu::active_isa()) == "scalar") return;
+    ++result_.cases;
+    ++result_.failed;
+    result_.failures.push_back({fmt::format("{} kernel={}", op.name, kernel.name),
+                                fmt::format("{}none of {} random problems reached the kernel: it has not been checked",
+                                            isa_.empty() ? "" : isa_ + ": ", options_.most_draws)});
+  }
+
+  const CheckOptions& options_;
+  const std::string isa_;
+  CheckResult& result_;
+  const std::vector<const OpSchema*> operators_;
+  Runs runs_;  // at this level
+};
 
 template <typename Run>
 CheckResult at_levels(const std::string& isa, Run run) {
@@ -335,12 +409,14 @@ CheckResult at_levels(const std::string& isa, Run run) {
 }  // namespace
 
 CheckResult check(const CheckOptions& options) {
-  return at_levels(options.isa, [&](const std::string& level, CheckResult& result) { sweep(options, level, result); });
+  return at_levels(options.isa,
+                   [&](const std::string& level, CheckResult& result) { Sweep(options, level, result).run(); });
 }
 
 CheckResult check_line(std::string_view line, const CheckOptions& options) {
   return at_levels(options.isa, [&](const std::string& level, CheckResult& result) {
-    run_case(*make_case(std::string(line), options.seed, options.threads), level, result);
+    Runs runs;
+    run_case(*make_case(std::string(line), options.seed, options.threads), level, result, runs);
   });
 }
 

@@ -13,10 +13,13 @@ namespace ridgeline {
 
 struct CheckOptions {
   std::string family;    // "": all
-  int64_t cases = 2000;  // problems in all, shared out over the operators; those of the case files come on top
+  int64_t cases = 2000;  // problems in all, shared out over the operators; those of the case files, and those drawn for
+                         // kernels with few runs, come on top
   std::string isa;       // "": as it is; scalar, avx2, avx512, native; "all": each in turn
   uint64_t seed = 1;
   int threads = 1;
+  int64_t least_runs = 20;     // of each kernel: further problems are drawn for those with fewer; one with none fails
+  int most_draws = 60'000;     // in search of them; Winograd takes one problem of some 500
   std::string case_directory;  // holds <family>.txt, a problem a line, # begins a comment; "": none
 };
 
@@ -31,7 +34,7 @@ struct CheckResult {
   int64_t failed = 0;
   int64_t reference_only = 0;  // of `cases`: no kernel but the reference supports the problem
   std::vector<CheckFailure> failures;
-  std::map<std::string, int64_t> runs;  // of each kernel, the reference's included
+  std::map<std::string, int64_t> runs;  // of each kernel of the families, the reference's included; 0: never reached
 };
 
 CheckResult check(const CheckOptions& options);

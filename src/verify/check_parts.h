@@ -33,8 +33,9 @@ class Random {
 };
 
 /// A problem near one of the operator's samples, as text that parse_problem takes: other extents, types, strides,
-/// attributes, constants, epilogues. Empty if none was found that infer accepts and that is small enough.
-std::string random_problem(const OpSchema& op, Random& random);
+/// attributes, constants, epilogues. Empty if none was found that infer accepts and that is small enough. `wide`:
+/// larger, of whole vectors, seldom strided or of another type: for kernels that few others reach.
+std::string random_problem(const OpSchema& op, Random& random, bool wide = false);
 
 /// Content of all inputs for the problem, a function of the problem and the seed alone. Indices are legal, scales and
 /// variances positive, divisors not zero; absent operands give empty tensors.
@@ -63,6 +64,7 @@ class Judge {
   RefArray accumulators_;
   std::vector<double> scale_;  // largest finite |value| of each output; with an epilogue, of the accumulators
   double terms_ = 1;           // summed for one result
+  double exponent_error_ = 0;  // what exp makes of the errors of attention's scores
 };
 
 /// First-order error of a program's outputs at one point: `error` holds the inputs' errors on entry; results per

@@ -62,12 +62,16 @@ int64_t random_extent(Random& random) {
   return kExtents[random.below(reach)];
 }
 
+// Whole vectors and blocks: what kernels that refuse remainders want.
+constexpr int64_t kWideExtents[] = {16, 32, 32, 48, 64};
+
 // A limit that most problems keep far below, so that 20,000 take minutes; blocks larger than that need a few large
 // ones.
 struct Budget {
   int64_t elements, flops;
 };
-Budget random_budget(Random& random) {
+Budget random_budget(Random& random, bool wide) {
+  if (wide) return {100'000, 8'000'000};
   if (random.chance(0.004)) return {1'000'000, 30'000'000};
   if (random.chance(0.06)) return {100'000, 2'000'000};
   return {10'000, 200'000};
@@ -75,7 +79,8 @@ Budget random_budget(Random& random) {
 
 bool is_content(const Operand& operand) { return bool(operand.constant); }
 
-void change_types(Problem& p, Random& random) {
+void change_types(Problem& p, Random& random, bool wide) {
+  if (wide && random.chance(0.7)) return;
   const DType main = p.inputs[0].dtype;
   if (main != DType::kF32 && !is_integer(main)) return;
   const TypeSet allowed = p.op->inputs[0].types;
@@ -93,8 +98,8 @@ void change_types(Problem& p, Random& random) {
 }
 
 // Extents that were equal stay equal, or part in two groups of which infer judges.
-void change_extents(Problem& p, Random& random) {
-  const bool split = random.chance(0.4);
+void change_extents(Problem& p, Random& random, bool wide) {
+  const bool split = random.chance(wide ? 0.8 : 0.4);
   std::map<std::pair<int64_t, int>, int64_t> to;
   const bool empty = random.chance(0.03);
   for (size_t i = 0; i < p.inputs.size(); ++i) {
@@ -105,7 +110,10 @@ void change_extents(Problem& p, Random& random) {
       if (shape[a] <= 1) continue;
       const int group = split ? int(shape.size() - a) : 0;
       const auto [at, fresh] = to.try_emplace({shape[a], group}, 0);
-      if (fresh) at->second = random.chance(0.25) ? shape[a] : random_extent(random);
+      if (fresh) {
+        const bool stays = random.chance(!wide ? 0.25 : shape[a] <= 3 ? 0.6 : 0.2);
+        at->second = stays ? shape[a] : wide && random.chance(0.6) ? random.pick(kWideExtents) : random_extent(random);
+      }
       shape[a] = at->second;
     }
     operand.layout = Layout(shape);
@@ -180,13 +188,31 @@ Layout random_layout(const Extents& shape, Random& random, bool output) {
   return layout;
 }
 
-void change_layouts(Problem& p, Random& random) {
+// As a plan of images has it: all activations with the channels innermost. A contraction's second operand is weights.
+// Two in five: kernels that take nothing else are compared about as often as the others.
+bool make_channels_last(Problem& p, Random& random) {
+  const int rank = p.inputs[0].layout.rank();
+  if (rank < 3 || is_content(p.inputs[0]) || info(p.inputs[0].dtype).bits < 8 || !random.chance(0.4)) return false;
+  for (size_t i = 0; i < p.inputs.size(); ++i) {
+    Operand& operand = p.inputs[i];
+    if (!operand.present() || is_content(operand)) continue;
+    const bool activation = i == 0 || p.op->kind != OpKind::kContraction;
+    if (activation && operand.layout.rank() == rank)
+      operand.layout = Layout::channels_last(operand.shape());
+    else
+      operand.is_constant = i > 0 && !p.op->is_elementwise() && random.chance(0.7);
+  }
+  return true;
+}
+
+void change_layouts(Problem& p, Random& random, bool wide) {
   for (size_t i = 0; i < p.inputs.size(); ++i) {
     Operand& operand = p.inputs[i];
     if (!operand.present() || is_content(operand)) continue;
     if (i > 0 && !p.op->is_elementwise() && random.chance(0.5))
       operand.is_constant = true;
-    else if (info(operand.dtype).bits >= 8 && random.chance(0.2))  // two to a byte: no strides
+    else if (!(wide && random.chance(0.8)) && info(operand.dtype).bits >= 8 &&
+             random.chance(0.2))  // two to a byte: no strides
       operand.layout = random_layout(operand.shape(), random, false);
   }
 }
@@ -235,20 +261,24 @@ std::string sample_text(const OpSchema& op, Random& random) {
 }
 
 // Throws whatever infer throws.
-std::string draw(const OpSchema& op, const std::string& sample, const Budget& budget, Random& random, bool extents) {
+std::string draw(const OpSchema& op, const std::string& sample, const Budget& budget, Random& random, bool extents,
+                 bool wide) {
   Problem p = parse_problem(op, sample);
-  change_types(p, random);
-  if (extents) change_extents(p, random);
+  change_types(p, random, wide);
+  if (extents) change_extents(p, random, wide);
   change_broadcast(p, random);
-  change_attributes(p, random);
-  change_layouts(p, random);
+  if (!wide || random.chance(0.5)) change_attributes(p, random);
+  const bool channels_last = make_channels_last(p, random);
+  if (!channels_last) change_layouts(p, random, wide);
   if (!p.outputs.empty()) p.outputs[0].layout = Layout(p.output().shape());
   std::string text = keys(p.text());
   p = parse_problem(op, text);
   if (!fits(p, budget)) return {};
   const bool contracts = op.kind == OpKind::kContraction || op.kind == OpKind::kReduction;
   if (contracts && is_float(p.output().dtype) && random.chance(0.3)) text += random_epilogue(p, random);
-  if (info(p.output().dtype).bits >= 8 && random.chance(0.15))
+  if (channels_last && p.output().layout.rank() >= 3 && info(p.output().dtype).bits >= 8)
+    text += " out=~cl";
+  else if (info(p.output().dtype).bits >= 8 && random.chance(0.15))
     text += strides_text(random_layout(p.output().shape(), random, true));
   parse_problem(op, text);
   return text;
@@ -256,13 +286,13 @@ std::string draw(const OpSchema& op, const std::string& sample, const Budget& bu
 
 }  // namespace
 
-std::string random_problem(const OpSchema& op, Random& random) {
+std::string random_problem(const OpSchema& op, Random& random, bool wide) {
   if (op.samples.empty()) return {};
   for (int attempt = 0; attempt < 12; ++attempt) {
     const std::string sample = sample_text(op, random);
-    const Budget budget = random_budget(random);
+    const Budget budget = random_budget(random, wide);
     try {
-      const std::string text = draw(op, sample, budget, random, attempt < 9);
+      const std::string text = draw(op, sample, budget, random, attempt < 9, wide);
       if (!text.empty()) return text;
     } catch (const Error&) {  // not a legal problem: draw again
     }

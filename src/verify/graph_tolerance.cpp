@@ -73,6 +73,13 @@ double passed_on(const Node& node, const std::vector<double>& tolerance) {
   return largest;
 }
 
+/// A cast rounds exactly what it reads; of what is a little off, a value near a tie goes the other way: one unit.
+double narrowing(const Graph& graph, const Node& node, DType dtype, double passed) {
+  if (passed == 0 || !node.is("Cast") || !is_float(dtype)) return 0;
+  const DType from = graph.value(node.input(0)).dtype();
+  return is_float(from) && info(dtype).epsilon > info(from).epsilon ? info(dtype).epsilon : 0;
+}
+
 }  // namespace
 
 std::vector<double> value_tolerances(const Graph& graph, const Bindings& bindings) {
@@ -91,7 +98,7 @@ std::vector<double> value_tolerances(const Graph& graph, const Bindings& binding
             passed + own_error(graph, node, dtype, bindings) + each * double(node.program->code.size());
         continue;
       }
-      tolerance[size_t(v)] = passed + own_error(graph, node, dtype, bindings);
+      tolerance[size_t(v)] = passed + own_error(graph, node, dtype, bindings) + narrowing(graph, node, dtype, passed);
     }
   }
   return tolerance;

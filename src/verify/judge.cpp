@@ -37,6 +37,34 @@ double terms_of(const Problem& problem) {
   return terms;
 }
 
+// Largest 2-norm of a row (along the last axis).
+double largest_row(const Tensor& t) {
+  const int64_t length = t.shape().empty() ? 1 : t.shape().back();
+  double largest = 0;
+  for (int64_t first = 0; length > 0 && first < t.elements(); first += length) {
+    double sum = 0;
+    for (int64_t k = first; k < first + length; ++k) sum += t.f64(k) * t.f64(k);
+    if (std::isfinite(sum)) largest = std::max(largest, std::sqrt(sum));
+  }
+  return largest;
+}
+
+// Attention puts its scores through exp, which turns their absolute error into a relative one, of the weights above the
+// bar and of their sum below it alike. A score is a sum of `depth` terms, whose absolute values add up to at most
+// |q| |k| scale (Cauchy and Schwarz); it is rounded when the mask is added and when the maximum is subtracted.
+double exponent_error(const Problem& problem, const std::vector<Tensor>& inputs) {
+  if (problem.op->family != "attention" || problem.op_inputs < 3 || !is_float(problem.input(0).dtype)) return 0;
+  const double accumulator = info(info(problem.input(0).dtype).accumulator).epsilon / 2;
+  double masked = 0;
+  if (problem.has(3) && is_float(problem.input(3).dtype)) {
+    for (int64_t k = 0; k < inputs[3].elements(); ++k)
+      if (std::isfinite(inputs[3].f64(k))) masked = std::max(masked, std::fabs(inputs[3].f64(k)));
+  }
+  const double score = largest_row(inputs[0]) * largest_row(inputs[1]) * std::fabs(problem.number("scale"));
+  const double depth = double(std::max<int64_t>(1, problem.input(0).shape().back()));
+  return 2 * accumulator * (4 * std::sqrt(depth) * score + 3 * (score + masked));
+}
+
 }  // namespace
 
 Judge::Judge(const Problem& problem, const std::vector<Tensor>& inputs, std::vector<RefArray> exact,
@@ -46,6 +74,12 @@ Judge::Judge(const Problem& problem, const std::vector<Tensor>& inputs, std::vec
   for (size_t o = 0; o < exact_.size(); ++o)
     scale_.push_back(largest_finite(o == 0 && accumulators ? accumulators_ : exact_[o]));
   if (!problem.op->is_elementwise()) terms_ = terms_of(problem);
+  if (const double relative = exponent_error(problem, inputs); relative > 0) {
+    double largest = 0;  // a result is a mean of values: where they cancel, its error is theirs
+    for (int64_t k = 0; k < inputs[2].elements(); ++k)
+      if (std::isfinite(inputs[2].f64(k))) largest = std::max(largest, std::fabs(inputs[2].f64(k)));
+    exponent_error_ = relative * largest;
+  }
 }
 
 double Judge::own_tolerance(int o, double value) const {
@@ -59,7 +93,7 @@ double Judge::own_tolerance(int o, double value) const {
     case Tolerance::Kind::kElementwise:
       return t.ulps * 2 * unit * std::fabs(value);
     default:
-      return (t.ulps * unit + 4 * std::sqrt(terms_) * accumulator) * scale_[size_t(o)];
+      return (t.ulps * unit + 4 * std::sqrt(terms_) * accumulator) * scale_[size_t(o)] + (o == 0 ? exponent_error_ : 0);
   }
 }
 
@@ -75,6 +109,10 @@ double Judge::program_tolerance(int o, int64_t k) const {
   if (problem_.has_epilogue()) {
     x[0].f = accumulators_.number(k);
     error[0] = own_tolerance(0, x[0].f);
+    // Beyond the accumulator's range it is an infinity, and the program of one is another number or none.
+    const DType accumulator = info(problem_.output().dtype).accumulator;
+    if (is_float(accumulator) && std::fabs(x[0].f) + error[0] >= info(accumulator).largest)
+      return std::numeric_limits<double>::infinity();
     next = 1;
   }
   for (size_t i = problem_.has_epilogue() ? size_t(problem_.op_inputs) : 0; i < inputs_.size() && next < x.size();
