@@ -21,7 +21,7 @@ struct Decision {
   std::string reason;       // and what would make it legal
   int64_t bytes_saved = 0;
   int launches_saved = 0;
-  double intensity_before = 0, intensity_after = 0;  // FLOP per byte of the nodes together
+  double intensity_before = 0, intensity_after = 0;    // FLOP per byte of the nodes together
   double predicted_gain_us = 0, measured_gain_us = 0;  // measured of the whole pass, shared as predicted
   int stage = 0;
 };
