@@ -12,6 +12,7 @@ namespace ridgeline {
 namespace {
 
 constexpr int kLeastRounds = 7;        // fewer cannot be clear (ladder_judge.h), nor do their medians say much
+constexpr int kMoreRounds = 3;         // times the rounds, where a stage's worth is not clear
 constexpr double kTrialSeconds = 0.5;  // to decide about one pass
 
 struct Built {
@@ -190,7 +191,21 @@ Ladder build_ladder(Model& model, const LadderOptions& options) {
     which[s] = same < s ? which[same] : functions.size();
     if (same == s) functions.push_back([&b = built[s]] { b.runner->run(); });
   }
-  const std::vector<Samples> samples = measure_interleaved(functions, timing);
+  std::vector<Samples> samples = measure_interleaved(functions, timing);
+  // A stage that is not faster, but not clearly slower either, gets more rounds before it is undone.
+  auto contested = [&] {
+    for (size_t s = 1; s < built.size(); ++s) {
+      const Samples &before = samples[which[s - 1]], &now = samples[which[s]];
+      const Comparison c = compare_paired(before, now);
+      if (which[s] != which[s - 1] && !c.clearly_slower && (c.ratio > 1 || now.median() > before.median())) return true;
+    }
+    return false;
+  };
+  for (int more = 0; more < kMoreRounds && contested(); ++more) {
+    const std::vector<Samples> further = measure_interleaved(functions, timing);
+    for (size_t f = 0; f < samples.size(); ++f)
+      for (const double ns : further[f].times_ns()) samples[f].add(ns);
+  }
   size_t runs = 0;  // the stage whose plan stands
   for (size_t s = 0; s < built.size(); ++s) {
     StageResult& result = ladder.stages[s];
