@@ -256,6 +256,18 @@ void infer_add_norm(Infer& i, int last) {
   if (i.wants(1)) i.same_as(1, 0);
 }
 
+// Both Skip forms: parameters from input 2 on, and every output but the mean.
+void infer_skip_norm(Infer& i) {
+  const int last = i.rank(0) - 1;
+  for (int p = 2; p < i.op().inputs.size(); ++p)
+    if (i.has(p)) check_parameter(i, p, last);
+  i.require(i.broadcast_shape({0, 1}) == i.shape(0),
+            "skip " + describe(i, 1) + " broadcasts the input " + describe(i, 0) + " up");
+  i.same_as(0, 0);
+  if (i.wants(2)) i.output(2, DType::kF32, statistics_shape(i, last));
+  if (i.wants(3)) i.same_as(3, 0);
+}
+
 }  // namespace
 
 constinit const OpSchema kLayerNormalization = {
@@ -415,9 +427,7 @@ constinit const OpSchema kSkipLayerNormalization = {
     .domain = "com.microsoft",
     .family = "normalize",
     .kind = OpKind::kReduction,
-    .doc =
-        "LayerNormalization of input + skip + bias over the last axis, and that sum. Source: ONNX Runtime, "
-        "SkipLayerNormalization-1.",
+    .doc = "LayerNormalization of input + skip + bias over the last axis, and that sum; as in ONNX Runtime.",
     .since = 1,
     .versions = {1},
     .inputs = {{"input", kFloats},
@@ -429,15 +439,8 @@ constinit const OpSchema kSkipLayerNormalization = {
     .attributes = {{"epsilon", 1e-12}},
     .infer =
         [](Infer& i) {
-          const int last = i.rank(0) - 1;
-          for (int p = 2; p <= 4; ++p)
-            if (i.has(p)) check_parameter(i, p, last);
-          const Shape sum = i.broadcast_shape({0, 1});
-          i.require(sum == i.shape(0), "skip " + describe(i, 1) + " broadcasts the input " + describe(i, 0) + " up");
-          i.same_as(0, 0);
-          for (int s = 1; s <= 2; ++s)
-            if (i.wants(s)) i.output(s, DType::kF32, statistics_shape(i, last));
-          if (i.wants(3)) i.same_as(3, 0);
+          infer_skip_norm(i);
+          if (i.wants(1)) i.output(1, DType::kF32, statistics_shape(i, i.rank(0) - 1));
         },
     .cost = [](const Problem& p) { return norm_cost(p, 2 + p.has(3) + p.has(4), true); },
     .reference =
@@ -458,9 +461,7 @@ constinit const OpSchema kSkipSimplifiedLayerNormalization = {
     .domain = "com.microsoft",
     .family = "normalize",
     .kind = OpKind::kReduction,
-    .doc =
-        "RMSNormalization of input + skip + bias over the last axis, and that sum. Source: ONNX Runtime, "
-        "SkipSimplifiedLayerNormalization-1.",
+    .doc = "RMSNormalization of input + skip + bias over the last axis, and that sum; as in ONNX Runtime.",
     .since = 1,
     .versions = {1},
     .inputs = {{"input", kFloats},
@@ -471,15 +472,8 @@ constinit const OpSchema kSkipSimplifiedLayerNormalization = {
     .attributes = {{"epsilon", 1e-12}},
     .infer =
         [](Infer& i) {
-          const int last = i.rank(0) - 1;
-          for (int p = 2; p <= 3; ++p)
-            if (i.has(p)) check_parameter(i, p, last);
-          const Shape sum = i.broadcast_shape({0, 1});
-          i.require(sum == i.shape(0), "skip " + describe(i, 1) + " broadcasts the input " + describe(i, 0) + " up");
           i.require(!i.wants(1), "its output 'mean' is unsupported: there is no mean in an RMS normalization");
-          i.same_as(0, 0);
-          if (i.wants(2)) i.output(2, DType::kF32, statistics_shape(i, last));
-          if (i.wants(3)) i.same_as(3, 0);
+          infer_skip_norm(i);
         },
     .cost = [](const Problem& p) { return norm_cost(p, 2 + p.has(3), false); },
     .reference =
