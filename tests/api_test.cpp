@@ -1,8 +1,11 @@
 // The public API: operators called and planned, models loaded, planned and run; no allocation in run; contexts in two
 // threads.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <thread>
@@ -174,9 +177,13 @@ TEST(Context, TwoContextsRunInTwoThreads) {
 class ApiModel : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    path_ = testing::TempDir() + "api_mlp.onnx";
+    // Each test is a process, and they run at once.
+    path_ = fmt::format("{}api_mlp_{}.onnx", testing::TempDir(), getpid());
     const std::string command = std::string(RIDGELINE_CLI) + " make mlp --quiet -o " + path_;
     ASSERT_EQ(std::system(command.c_str()), 0);
+  }
+  static void TearDownTestSuite() {
+    for (const std::string& file : {path_, path_ + "_saved.onnx"}) std::remove(file.c_str());
   }
   static inline std::string path_;
 };
@@ -221,7 +228,7 @@ TEST_F(ApiModel, RunAllocatesNothingAndPlansAreKept) {
 
 TEST_F(ApiModel, SavedModelGivesTheSameOutputs) {
   const LoadedModel model = LoadedModel::load(path_);
-  const std::string saved = testing::TempDir() + "api_mlp_saved.onnx";
+  const std::string saved = path_ + "_saved.onnx";
   optimize(model).save(saved);
   const LoadedModel again = LoadedModel::load(saved, {.inputs = model.feeds()});
   const std::vector<Tensor> want = model.reference(), got = again.reference();

@@ -19,7 +19,10 @@ void replace(const char* from, const char* to) {
 
 }  // namespace
 
-NewFileName::NewFileName(const std::string& path) : path_(path), part_(path + ".part") {
+NewFileName::NewFileName(const std::string& path) : path_(path) {
+  // Two processes, or two threads of one, may write the same file: the last whole one stays.
+  static std::atomic<int> count{0};
+  part_ = path + "." + std::to_string(getpid()) + "-" + std::to_string(count++) + ".part";
   replace(nullptr, part_.c_str());
 }
 

@@ -5,7 +5,7 @@
 
 namespace ridgeline {
 
-/// The name PATH.part to write under; removed with the object unless `finish` gave the file its own name.
+/// A name of its own, PATH.*.part, to write under; removed with the object unless `finish` gave the file its own name.
 class NewFileName {
  public:
   explicit NewFileName(const std::string& path);

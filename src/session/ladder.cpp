@@ -140,7 +140,7 @@ Ladder build_ladder(Model& model, const LadderOptions& options) {
   std::vector<Built> built;
   for (int s = 0; s < kStageCount; ++s) {
     const Stage stage = Stage(s);
-    say(fmt::format("stage '{}': optimizing, planning, checking", name(stage)));
+    say(fmt::format("stage '{}': optimizing, checking, timing its passes against the stage before", name(stage)));
     builder.undo_only({});  // what did not pay in one stage may pay with the passes of the next
     Built next = builder.build(stage);
     StageResult result;
