@@ -27,7 +27,7 @@ struct BoundHole {
 };
 
 struct Match {
-  std::map<ValueId, BoundHole> holes;                // pattern input -> graph value
+  std::map<ValueId, BoundHole> holes;            // pattern input -> graph value
   std::map<std::string, double> numbers;         // attribute -> value
   std::vector<NodeId> nodes;                     // of the graph, root first
   std::vector<std::pair<NodeId, NodeId>> pairs;  // pattern node, graph node
