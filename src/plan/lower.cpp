@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cassert>
 #include <climits>
+#include <set>
 
 #include "ir/value_extents.h"
 #include "machine/roofline.h"
@@ -198,6 +199,7 @@ Problem Lowering::problem_of(const Node& node) {
 Plan Lowering::build() {
   find_needed();
   find_last_readers();
+  plan_.packing_peak_bytes = weight_bytes_ = weights_in_graph();
   for (size_t i = 0; i < graph_.inputs.size(); ++i) {
     const ValueId v = graph_.inputs[i];
     const Value& value = graph_.value(v);
@@ -316,9 +318,21 @@ int Lowering::new_buffer(int64_t bytes, int last_reader) {
   return int(buffers_.size()) - 1;
 }
 
+int64_t Lowering::weights_in_graph() const {
+  int64_t total = 0;
+  std::set<const void*> counted;  // values may share a tensor
+  for (ValueId v = 0; v < graph_.value_count(); ++v) {
+    const Value& value = graph_.value(v);
+    if (value.is_constant() && counted.insert(value.info.constant.data()).second) total += value.info.constant.bytes();
+  }
+  return total;
+}
+
 void Lowering::release_constant(ValueId v) {
   Value& value = graph_.value(v);
   if (!value.is_constant() || value.is_output || value.info.constant.bytes() <= kSmallConstantBytes) return;
+  const bool stays = value.constant_id != 0 && store_.find({value.constant_id, ""});  // a kernel reads it as it is
+  if (!stays) weight_bytes_ -= value.info.constant.bytes();
   value.info.constant = {};
 }
 
@@ -341,6 +355,8 @@ int Lowering::constant_place(ValueId v, const KernelCall& call, int input) {
         stored = source;
       } else {
         stored = Tensor(DType::kU8, {packing.bytes});
+        weight_bytes_ += packing.bytes;
+        plan_.packing_peak_bytes = std::max(plan_.packing_peak_bytes, weight_bytes_);
         call.kernel->pack(call.problem, call.tile, input, source, stored.data());
       }
       store_.put(key, stored);

@@ -68,6 +68,7 @@ class Lowering {
             const std::vector<Ref>& outputs);
   Ref emit_copy(const std::string& name, const std::vector<std::string>& origin, const Ref& from, DType dtype,
                 const Layout& to, std::optional<Ref> target = std::nullopt);
+  int64_t weights_in_graph() const;
   int constant_place(ValueId value, const KernelCall& call, int input);
   void release_constant(ValueId value);
   void finish_outputs();
@@ -78,6 +79,7 @@ class Lowering {
   const Ceilings& ceilings_;
   ConstantStore& store_;
   const bool consume_;
+  int64_t weight_bytes_ = 0;  // alive now: in the graph or packed
   int threads_;
   Bindings bindings_;
   Plan plan_;

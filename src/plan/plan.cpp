@@ -45,6 +45,12 @@ int64_t Plan::peak_bytes() const {
   return total;
 }
 
+int64_t Plan::peak_bytes_with_packing() const {
+  int64_t packing = packing_peak_bytes;
+  for (const PlanTensor& t : inputs) packing += bytes_of(t.dtype, element_count(t.shape));
+  return std::max(packing, peak_bytes());
+}
+
 namespace {
 
 std::string text_of(const Place& place) {
