@@ -61,6 +61,24 @@ TEST(Matching, LayerNormalizationInItsSpellings) {
   }
 }
 
+TEST(Matching, NormalizationsByAPowerOfAMinusHalf) {
+  for (const bool centred : {false, true}) {
+    for (const float power : {-0.5f, -0.25f}) {  // the second means something else
+      G g;
+      const ValueId x = g.input("x", {2, 5, 12});
+      const ValueId mean = g.op("ReduceMean", {x, g.axes({-1})}, with("keepdims", int64_t(1)));
+      const ValueId d = centred ? g.op("Sub", {x, mean}) : x;
+      const ValueId var = g.op("ReduceMean", {g.op("Mul", {d, d}), g.axes({-1})}, with("keepdims", int64_t(1)));
+      const ValueId inverse = g.op("Pow", {g.op("Add", {var, g.scalar(1e-5f)}), g.scalar(power)});
+      g.output(g.op("Mul", {g.op("Mul", {d, inverse}), g.weight({12}, 0.5, 2)}));
+      const Graph before = g.graph;
+      optimized(g.graph);
+      EXPECT_EQ(count(g.graph, centred ? "LayerNormalization" : "RMSNormalization"), power == -0.5f) << g.graph.text();
+      expect_same(before, g.graph);
+    }
+  }
+}
+
 TEST(Matching, StaticAndSymbolicDimensionsEndInOneGraph) {
   auto build = [](Shape shape) {
     G g;

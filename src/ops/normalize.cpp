@@ -144,7 +144,9 @@ Cost norm_cost(const Problem& p, int each, bool centered) {
 // ---- in smaller operators
 
 enum class Square { kMul, kPow };
-enum class Root { kDiv, kReciprocal };
+enum class Root { kDiv, kReciprocal, kPower };  // kPower: x * (variance + epsilon)^-0.5, as T5X and OLMo write it
+using enum Square;
+using enum Root;
 
 std::vector<int64_t> axes_from(Builder& b, V x) {
   const int rank = b.rank(x);
@@ -169,10 +171,16 @@ Parts normalized(Builder& b, V x, bool centered, Square square, Root root, std::
     parts.mean = b.reduce("ReduceMean", wide, axes);
     d = wide - parts.mean;
   }
-  V variance = b.reduce("ReduceMean", square == Square::kMul ? d * d : b.op("Pow", {d, b.constant(2, d)}), axes);
-  V deviation = b.sqrt(variance + b.number_like("epsilon", variance));
-  if (root == Root::kReciprocal || want_inverse) parts.inverse = b.op("Reciprocal", {deviation});
-  parts.y = root == Root::kDiv ? d / deviation : d * parts.inverse;
+  V variance = b.reduce("ReduceMean", square == kMul ? d * d : b.op("Pow", {d, b.constant(2, d)}), axes);
+  V shifted = variance + b.number_like("epsilon", variance);
+  if (root == kPower) {
+    parts.inverse = b.op("Pow", {shifted, b.constant(-0.5, shifted)});
+    parts.y = d * parts.inverse;
+    return parts;
+  }
+  V deviation = b.sqrt(shifted);
+  if (root == kReciprocal || want_inverse) parts.inverse = b.op("Reciprocal", {deviation});
+  parts.y = root == kDiv ? d / deviation : d * parts.inverse;
   return parts;
 }
 
@@ -196,7 +204,7 @@ void decompose_layer_norm(Builder& b) {
 /// TensorFlow: x * (scale * inverse) + (bias - mean * (scale * inverse)).
 void decompose_layer_norm_affine(Builder& b) {
   V x = b.input(0);
-  Parts parts = normalized(b, x, true, Square::kMul, Root::kReciprocal, axes_from(b, x), true);
+  Parts parts = normalized(b, x, true, kMul, kReciprocal, axes_from(b, x), true);
   V factor = parts.inverse * b.input(1);
   V offset = parts.mean * factor;
   b.result(b.has(2) ? x * factor + (b.input(2) - offset) : x * factor - offset);
@@ -224,7 +232,7 @@ void decompose_add_norm(Builder& b) {
 /// d(scale).
 V norm_input_gradient(Gradient& g, V x, V scale, V dy, bool centered, V& n_out) {
   const std::vector<int64_t> axes = axes_from(g, x);
-  Parts parts = normalized(g, x, centered, Square::kMul, Root::kReciprocal, axes, true);
+  Parts parts = normalized(g, x, centered, kMul, kReciprocal, axes, true);
   V wide_dy = cast_if(g, dy, g.dtype(parts.y));
   V dn = scale ? wide_dy * cast_if(g, scale, g.dtype(parts.y)) : wide_dy;
   V dx = dn - parts.y * g.reduce("ReduceMean", dn * parts.y, axes);
@@ -290,9 +298,9 @@ constinit const OpSchema kLayerNormalization = {
                          c.number("epsilon"), true, &c.in[1], input_or_null(c, 2),
                          {&c.out[0], output_or_null(c, 1), output_or_null(c, 2)});
         },
-    .decompose = {decompose_layer_norm<Square::kPow, Root::kDiv>, decompose_layer_norm<Square::kMul, Root::kDiv>,
-                  decompose_layer_norm<Square::kPow, Root::kReciprocal>,
-                  decompose_layer_norm<Square::kMul, Root::kReciprocal>, decompose_layer_norm_affine},
+    .decompose = {decompose_layer_norm<kPow, kDiv>, decompose_layer_norm<kMul, kDiv>,
+                  decompose_layer_norm<kPow, kReciprocal>, decompose_layer_norm<kMul, kReciprocal>,
+                  decompose_layer_norm<kMul, kPower>, decompose_layer_norm_affine},
     .gradient = [](Gradient& g) { norm_gradient(g, g.input(0), 1, 2, true, {0}, -1); },
     .samples = {"x=f32[2,3,64] scale=f32[64] bias=f32[64]", "x=f32[3,5,127] scale=f32[127]",
                 "x=f32[1,7,768] scale=f32[768] bias=f32[768]", "x=f32[4,6,8] axis=1 scale=f32[6,8] bias=f32[6,8]",
@@ -321,9 +329,8 @@ constinit const OpSchema kRmsNormalization = {
           normalize_rows(c, c.in[0].f, c.in[0].shape, positive_axis(c.integer("axis"), c.in[0].rank()),
                          c.number("epsilon"), false, &c.in[1], nullptr, {&c.out[0]});
         },
-    .decompose = {decompose_rms_norm<Square::kMul, Root::kReciprocal>,
-                  decompose_rms_norm<Square::kPow, Root::kReciprocal>, decompose_rms_norm<Square::kPow, Root::kDiv>,
-                  decompose_rms_norm<Square::kMul, Root::kDiv>},
+    .decompose = {decompose_rms_norm<kMul, kReciprocal>, decompose_rms_norm<kPow, kReciprocal>,
+                  decompose_rms_norm<kPow, kDiv>, decompose_rms_norm<kMul, kDiv>, decompose_rms_norm<kMul, kPower>},
     .gradient = [](Gradient& g) { norm_gradient(g, g.input(0), 1, -1, false, {0}, -1); },
     .samples = {"x=f32[2,3,64] scale=f32[64]", "x=f32[3,5,127] scale=f32[127]", "x=f16[1,7,4096] scale=f16[4096]",
                 "x=bf16[0,5] scale=bf16[5]", "x=f32[4,6,8] axis=1 scale=f32[6,8]",
@@ -374,10 +381,8 @@ constinit const OpSchema kAddLayerNormalization = {
           normalize_rows(c, sum, c.in[0].shape, positive_axis(c.integer("axis"), c.in[0].rank()), c.number("epsilon"),
                          true, &c.in[2], input_or_null(c, 3), {&c.out[0]});
         },
-    .decompose = {decompose_add_norm<true, Square::kPow, Root::kDiv>,
-                  decompose_add_norm<true, Square::kMul, Root::kDiv>,
-                  decompose_add_norm<true, Square::kPow, Root::kReciprocal>,
-                  decompose_add_norm<true, Square::kMul, Root::kReciprocal>},
+    .decompose = {decompose_add_norm<true, kPow, kDiv>, decompose_add_norm<true, kMul, kDiv>,
+                  decompose_add_norm<true, kPow, kReciprocal>, decompose_add_norm<true, kMul, kReciprocal>},
     .gradient =
         [](Gradient& g) {
           norm_gradient(g, g.input(0) + g.input(1), 2, 3, true, {0, 1}, 1);
@@ -408,10 +413,8 @@ constinit const OpSchema kAddRmsNormalization = {
           normalize_rows(c, sum, c.in[0].shape, positive_axis(c.integer("axis"), c.in[0].rank()), c.number("epsilon"),
                          false, &c.in[2], nullptr, {&c.out[0]});
         },
-    .decompose = {decompose_add_norm<false, Square::kMul, Root::kReciprocal>,
-                  decompose_add_norm<false, Square::kPow, Root::kReciprocal>,
-                  decompose_add_norm<false, Square::kPow, Root::kDiv>,
-                  decompose_add_norm<false, Square::kMul, Root::kDiv>},
+    .decompose = {decompose_add_norm<false, kMul, kReciprocal>, decompose_add_norm<false, kPow, kReciprocal>,
+                  decompose_add_norm<false, kPow, kDiv>, decompose_add_norm<false, kMul, kDiv>},
     .gradient =
         [](Gradient& g) {
           norm_gradient(g, g.input(0) + g.input(1), 2, -1, false, {0, 1}, 1);
