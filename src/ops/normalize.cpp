@@ -141,13 +141,12 @@ Cost norm_cost(const Problem& p, int each, bool centered) {
           .special = 2 * rows};
 }
 
-// ---- in smaller operators
+// ---- in smaller operators; kPower is x * (variance + epsilon)^-0.5
 
 enum class Square { kMul, kPow };
-enum class Root { kDiv, kReciprocal, kPower };  // kPower: x * (variance + epsilon)^-0.5, as T5X and OLMo write it
+enum class Root { kDiv, kReciprocal, kPower };
 using enum Square;
 using enum Root;
-
 std::vector<int64_t> axes_from(Builder& b, V x) {
   const int rank = b.rank(x);
   std::vector<int64_t> axes(size_t(rank - positive_axis(b.integer("axis"), rank)));
