@@ -143,10 +143,9 @@ Cost norm_cost(const Problem& p, int each, bool centered) {
 
 // ---- in smaller operators; kPower is x * (variance + epsilon)^-0.5
 
-enum class Square { kMul, kPow };
-enum class Root { kDiv, kReciprocal, kPower };
-using enum Square;
-using enum Root;
+enum Square { kMul, kPow };
+enum Root { kDiv, kReciprocal, kPower };
+
 std::vector<int64_t> axes_from(Builder& b, V x) {
   const int rank = b.rank(x);
   std::vector<int64_t> axes(size_t(rank - positive_axis(b.integer("axis"), rank)));
