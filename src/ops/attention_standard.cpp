@@ -61,6 +61,11 @@ void infer_attention(Infer& i) {
                           describe(i, kPastValue)));
     total = total + i.dim(kPastKey, 2);
   }
+  if (i.has(kValid)) {
+    i.require(i.rank(kValid) == 1 && same(i.dim(kValid, 0), q.batch),
+              fmt::format("nonpad_kv_seqlen is {}: one number for each of the batch items {} is wanted",
+                          describe(i, kValid), text(Shape{q.batch})));
+  }
   if (i.has(kMask)) {
     const Shape& mask = i.shape(kMask);
     const Shape scores = {q.batch, q.heads, q.length, total};
@@ -153,12 +158,12 @@ void attention_reference(Reference& c) {
         s *= scale;
         keep(key, s, 0);
         if (cap != 0) s = cap * std::tanh(s / cap);
-        keep(key, s, 2);
+        keep(key, s, 1);
         if (c.has(kMask)) s += mask_at(c.in[kMask], {batch, head, query, key});
         const bool hidden = key >= valid || (causal && key > place) || (left >= 0 && key < place - left) ||
                             (right >= 0 && key > place + right);
         if (hidden) s = -INFINITY;
-        keep(key, s, 1);
+        keep(key, s, 2);
         score[size_t(key)] = s;
         if (s > best || std::isnan(s)) best = s;
       }
@@ -229,7 +234,10 @@ constinit const OpSchema kAttention = {
          "Q=f32[1,4,2,8] K=f32[1,2,2,8] V=f32[1,2,2,8] past_key=f32[1,2,5,8] past_value=f32[1,2,5,8] is_causal=1",
          "Q=f32[1,2,6,4] K=f32[1,2,6,4] V=f32[1,2,6,4] left_window_size=2 right_window_size=1",
          "Q=f32[0,2,3,8] K=f32[0,2,3,8] V=f32[0,2,3,8]",
-         "Q=f16[1,2,9,16] K=f16[1,2,9,16] V=f16[1,2,9,16] attn_mask=f16[1,1,9,9]"},
+         "Q=f16[1,2,9,16] K=f16[1,2,9,16] V=f16[1,2,9,16] attn_mask=f16[1,1,9,9]",
+         "Q=f32[2,4,3,8] K=f32[2,2,7,8] V=f32[2,2,7,5] nonpad_kv_seqlen=i64{3,7} is_causal=1",
+         "Q=f32[1,4,1,16] K=f32[1,2,1,16] V=f32[1,2,1,16] past_key=f32[1,2,30,16] past_value=f32[1,2,30,16] "
+         "is_causal=1 outputs=3"},
     .tolerance = Tolerance::contraction(8),
 };
 
