@@ -16,7 +16,7 @@ INSTANTIATE_TEST_SUITE_P(Isa, Attention, testing::Values("native", "avx2", "scal
 
 TEST_P(Attention, AgainstReference) {
   const OpSchema& op = *find_op("ScaledDotProductAttention", "ridgeline");
-  for (const Kernel* kernel : cpu::attention_kernels()) {
+  for (const Kernel* kernel : {&cpu::kAttentionTilesKernel, &cpu::kAttentionRowsKernel}) {
     for (const char* keys :
          {"q=f32[1,2,7,16] k=f32[1,2,7,16] v=f32[1,2,7,16] scale=0.25",
           "q=f32[2,3,5,8] k=f32[2,3,9,8] v=f32[2,3,9,6] mask=f32[2,1,1,9] scale=0.35",
@@ -36,17 +36,71 @@ TEST_P(Attention, AgainstReference) {
   }
 }
 
+TEST_P(Attention, NarrowTypesAndSegmentsAgainstReference) {
+  const OpSchema& op = *find_op("ScaledDotProductAttention", "ridgeline");
+  for (const Kernel* kernel : {&cpu::kAttentionTilesKernel, &cpu::kAttentionRowsKernel}) {
+    for (const char* keys :
+         {"q=f16[2,6,3,20] k=f16[2,2,37,20] v=f16[2,2,37,11] mask=f16[2,1,3,1] scale=0.25",
+          "q=bf16[1,4,17,33] k=bf16[1,4,65,33] v=bf16[1,4,65,7] scale=0.2 causal=1",
+          "q=f16[1,2,9,16]~1152x16x128x1 k=f16[1,2,40,16]~1280x16x32x1 v=f16[1,2,40,16]~1280x16x32x1 scale=0.25",
+          "q=f16[1,1,3,1] k=f16[1,1,5,1] v=f16[1,1,5,1]"}) {
+      test::check(*kernel, op, keys, 4, 0.5);
+    }
+    for (const char* keys : {"q=f32[1,8,1,32] k=f32[1,2,1700,32] v=f32[1,2,1700,24] scale=0.2 causal=1",
+                             "q=f32[1,1,3,16] k=f32[1,1,2100,16] v=f32[1,1,2100,16] mask=f32[3,2100] scale=0.25",
+                             "q=f32[1,2,40,16] k=f32[1,1,1100,16] v=f32[1,1,1100,19] scale=0.25 causal=1"}) {
+      test::check(*kernel, op, keys, 30, 1);
+    }
+  }
+}
+
+TEST_P(Attention, StandardAgainstReference) {
+  const OpSchema& op = *find_op("Attention");
+  for (const Kernel* kernel : {&cpu::kStandardAttentionTilesKernel, &cpu::kStandardAttentionRowsKernel}) {
+    for (const char* keys :
+         {"Q=f32[2,5,24] K=f32[2,7,12] V=f32[2,7,10] q_num_heads=4 kv_num_heads=2 is_causal=1",
+          "Q=f32[1,2,3,8] K=f32[1,2,4,8] V=f32[1,2,4,8] attn_mask=bool[3,4] softcap=2.0",
+          "Q=f32[2,2,5,8] K=f32[2,2,40,8] V=f32[2,2,40,8] attn_mask=f32[2,1,5,33] softcap=1.5 scale=0.7",
+          "Q=f32[1,4,2,8] K=f32[1,2,2,8] V=f32[1,2,2,8] past_key=f32[1,2,5,8] past_value=f32[1,2,5,8] is_causal=1 "
+          "outputs=3",
+          "Q=f32[2,3,24] K=f32[2,3,12] V=f32[2,3,10] past_key=f32[2,2,17,6] past_value=f32[2,2,17,5] q_num_heads=4 "
+          "kv_num_heads=2 outputs=3",
+          "Q=f32[1,2,66,4] K=f32[1,2,66,4] V=f32[1,2,66,4] left_window_size=2 right_window_size=1",
+          "Q=f32[1,2,90,4] K=f32[1,2,1300,4] V=f32[1,2,1300,4] left_window_size=20 is_causal=1",
+          "Q=f32[4,4,3,8] K=f32[4,2,7,8] V=f32[4,2,7,5] nonpad_kv_seqlen=i64{3,7,0,2} is_causal=1",
+          "Q=f32[3,2,1,8] K=f32[3,2,1300,8] V=f32[3,2,1300,5] nonpad_kv_seqlen=i64{3,1300,700}",
+          "Q=f32[0,2,3,8] K=f32[0,2,3,8] V=f32[0,2,3,8]", "Q=f32[1,2,3,8] K=f32[1,2,0,8] V=f32[1,2,0,8]"}) {
+      test::check(*kernel, op, keys, 30, 1);
+    }
+  }
+}
+
+TEST(AttentionKernels, RowsDoNotDependOnThreads) {
+  const OpSchema& op = *find_op("ScaledDotProductAttention", "ridgeline");
+  const char* keys = "q=f32[1,4,1,32] k=f32[1,2,3000,32] v=f32[1,2,3000,32] scale=0.2";
+  const test::Result one = test::run_kernel(cpu::kAttentionRowsKernel, op, keys, 1);
+  for (int threads : {2, 3}) {
+    const test::Result more = test::run_kernel(cpu::kAttentionRowsKernel, op, keys, threads);
+    for (int64_t i = 0; i < one.got[0].elements(); ++i) ASSERT_EQ(one.got[0].f64(i), more.got[0].f64(i)) << threads;
+  }
+}
+
 TEST(AttentionKernels, SupportsSaysWhyNot) {
   const OpSchema& op = *find_op("ScaledDotProductAttention", "ridgeline");
-  EXPECT_NE(cpu::kAttentionTilesKernel.supports(parse_problem(op, "q=f16[1,2,9,16] k=f16[1,2,9,16] v=f16[1,2,9,16]"))
-                .reason.find("f32"),
+  auto reason = [&](const OpSchema& schema, const char* keys) {
+    return cpu::kAttentionTilesKernel.supports(parse_problem(schema, keys)).reason;
+  };
+  EXPECT_NE(reason(op, "q=f64[1,2,9,16] k=f64[1,2,9,16] v=f64[1,2,9,16]").find("f64"), std::string::npos);
+  EXPECT_NE(reason(op, "q=f32[1,2,9,16]~576x288x32x2 k=f32[1,2,9,16] v=f32[1,2,9,16]").find("strided"),
             std::string::npos);
-  EXPECT_FALSE(cpu::kAttentionTilesKernel
-                   .supports(parse_problem(op, "q=f32[1,2,9,16] k=f32[1,2,9,16] v=f32[1,2,9,16] mask=f32[9,1]"))
-                   .ok);
-  EXPECT_TRUE(cpu::kAttentionRowsKernel
-                  .supports(parse_problem(op, "q=f32[1,2,9,16] k=f32[1,2,9,16] v=f32[1,2,9,16] mask=f32[9,1]"))
-                  .ok);
+  EXPECT_EQ(reason(op, "q=f32[1,2,9,16] k=f32[1,2,9,16] v=f32[1,2,9,16] mask=f32[9,1]"), "");
+  const OpSchema& standard = *find_op("Attention");
+  EXPECT_NE(reason(standard, "Q=f32[1,2,9,16] K=f32[1,2,9,16] V=f32[1,2,9,16] outputs=4").find("qk_matmul_output"),
+            std::string::npos);
+  EXPECT_NE(reason(standard,
+                   "Q=f32[1,2,9,16] K=f32[1,2,9,16] V=f32[1,2,9,16] past_key=f32[1,2,5,16] past_value=f32[1,2,5,16]")
+                .find("cache"),
+            std::string::npos);
 }
 
 }  // namespace

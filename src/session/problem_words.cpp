@@ -188,12 +188,10 @@ Parsed attention(Words& w, const std::string& dtype) {
   const bool causal = w.flag("causal", false);
   if (kv_heads == 0 || heads % kv_heads)
     fail(ErrorCode::kUsage, "attention: kv_heads={} does not divide heads={}", kv_heads, heads);
-  if (kv_heads != heads)
-    fail(ErrorCode::kUsage, "unsupported: attention with kv_heads={} of heads={} comes with a later release", kv_heads,
-         heads);
-  return {&need_op("ScaledDotProductAttention"),
-          fmt::format("q={0}[{1},{2},{3},{4}] k={0}[{1},{2},{5},{4}] v={0}[{1},{2},{5},{4}] scale={6:.9g} causal={7}",
-                      dtype, batch, heads, q, d, kv, d > 0 ? 1 / __builtin_sqrt(double(d)) : 1.0, int(causal))};
+  return {
+      &need_op("ScaledDotProductAttention"),
+      fmt::format("q={0}[{1},{2},{3},{4}] k={0}[{1},{8},{5},{4}] v={0}[{1},{8},{5},{4}] scale={6:.9g} causal={7}",
+                  dtype, batch, heads, q, d, kv, d > 0 ? 1 / __builtin_sqrt(double(d)) : 1.0, int(causal), kv_heads)};
 }
 
 Parsed rows_cols(Words& w, const std::string& dtype, const char* name, bool scale, bool bias) {

@@ -60,8 +60,16 @@ double exponent_error(const Problem& problem, const std::vector<Tensor>& inputs)
     for (int64_t k = 0; k < inputs[3].elements(); ++k)
       if (std::isfinite(inputs[3].f64(k))) masked = std::max(masked, std::fabs(inputs[3].f64(k)));
   }
-  const double score = largest_row(inputs[0]) * largest_row(inputs[1]) * std::fabs(problem.number("scale"));
-  const double depth = double(std::max<int64_t>(1, problem.input(0).shape().back()));
+  double depth = double(std::max<int64_t>(1, problem.input(0).shape().back()));
+  // The standard's: heads may be packed into the last axis (a row of all heads is no shorter than one of them), the
+  // scale may be left out.
+  const bool standard = problem.op->name == "Attention";
+  if (standard && problem.input(0).shape().size() == 3) depth /= double(problem.integer("q_num_heads"));
+  const double scale =
+      standard && !problem.attributes.has("scale") ? 1 / std::sqrt(std::max(1.0, depth)) : problem.number("scale");
+  double longest = largest_row(inputs[1]);
+  if (standard && problem.has(4)) longest = std::max(longest, largest_row(inputs[4]));
+  const double score = largest_row(inputs[0]) * longest * std::fabs(scale);
   return 2 * accumulator * (4 * std::sqrt(depth) * score + 3 * (score + masked));
 }
 

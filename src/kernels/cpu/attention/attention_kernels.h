@@ -4,6 +4,7 @@
 
 namespace ridgeline::cpu {
 
-extern constinit const Kernel kAttentionTilesKernel, kAttentionRowsKernel;
+extern constinit const Kernel kAttentionTilesKernel, kAttentionRowsKernel;  // of ScaledDotProductAttention
+extern constinit const Kernel kStandardAttentionTilesKernel, kStandardAttentionRowsKernel;  // of Attention
 
 }  // namespace ridgeline::cpu

@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/masked_inl.h"
 
+#include "kernels/cpu/elementwise/block_io-inl.h"
 #include "kernels/cpu/elementwise/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -23,11 +24,16 @@ HWY_INLINE VF weight(VF x) {
   return hn::IfThenZeroElse(hn::Lt(x, least), exp_negative(at_least(least, x)));
 }
 
-float block(float* s, int64_t visible, int64_t count, RowState* state) {
+float block(float* scores, int64_t begin, int64_t end, int64_t count, RowState* state) {
   const F32 d;
   const int64_t width = int64_t(hn::Lanes(d));
-  if (visible > count) visible = count;
-  if (visible < 0) visible = 0;
+  if (end > count) end = count;
+  if (begin < 0) begin = 0;
+  if (begin > end) begin = end = 0;
+  for (int64_t i = 0; i < begin; ++i) scores[i] = 0;
+  for (int64_t i = end; i < count; ++i) scores[i] = 0;
+  float* s = scores + begin;
+  const int64_t visible = end - begin;
   const VF least = hn::Neg(hn::Inf(d));
   VF m0 = least, m1 = least;
   int64_t i = 0;
@@ -41,8 +47,11 @@ float block(float* s, int64_t visible, int64_t count, RowState* state) {
   }
   const float top = hn::GetLane(hn::MaxOfLanes(d, hn::Max(m0, m1)));
   const float largest = top > state->largest ? top : state->largest;
-  if (largest == -__builtin_inff()) {  // nothing seen: exp(-inf + inf) would be NaN
-    for (i = 0; i < count; ++i) s[i] = 0;
+  if (largest == -__builtin_inff()) {  // nothing seen, where exp(-inf + inf) would be NaN; or NaN, which maxima drop
+    for (i = 0; i < visible; ++i) {
+      if (s[i] != s[i]) state->sum = s[i];
+      s[i] = 0;
+    }
     return 1;
   }
   const VF around = splat(largest);
@@ -67,13 +76,40 @@ float block(float* s, int64_t visible, int64_t count, RowState* state) {
     hn::BlendedStore(a, mask, d, s + i);
     sum0 = hn::Add(sum0, a);
   }
-  for (i = visible; i < count; ++i) s[i] = 0;
   const float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
   const float factor = state->largest == largest ? 1.0f : hn::GetLane(exp_f32(splat(state->largest - largest)));
   state->sum = state->sum * factor + sum;
   state->largest = largest;
   return factor;
 }
+
+// s = cap * tanh(s / cap)
+void cap_row(float* s, int64_t n, float cap) {
+  const F32 d;
+  const int64_t width = int64_t(hn::Lanes(d));
+  const VF c = splat(cap), inverse = splat(1.0f / cap);
+  int64_t i = 0;
+  for (; i + width <= n; i += width) hn::StoreU(hn::Mul(c, tanh_f32(hn::Mul(inverse, hn::LoadU(d, s + i)))), d, s + i);
+  for (; i < n; ++i) s[i] = cap * hn::GetLane(tanh_f32(splat(s[i] / cap)));
+}
+
+void mask_row(float* s, int64_t n, DType type, const void* mask, int64_t col) {
+  if (type == DType::kBool) {
+    const uint8_t* m = static_cast<const uint8_t*>(mask);
+    for (int64_t i = 0; i < n; ++i) s[i] += m[i * col] ? 0.0f : -__builtin_inff();
+    return;
+  }
+  float addends[256];
+  const int64_t bytes = element_bytes(type);
+  for (int64_t first = 0; first < n; first += 256) {
+    const int count = int(n - first < 256 ? n - first : 256);
+    load_block(type, static_cast<const char*>(mask) + first * col * bytes, col, addends, count);
+    for (int i = 0; i < count; ++i) s[first + i] += addends[i];
+  }
+}
+
+void widen(DType type, const void* from, float* to, int64_t n) { load_block(type, from, 1, to, int(n)); }
+void narrow(const float* from, DType type, void* to, int64_t n) { store_block(type, from, to, 1, int(n), false); }
 
 void scale(float* y, int64_t n, float factor) {
   const F32 d;
@@ -82,35 +118,6 @@ void scale(float* y, int64_t n, float factor) {
   int64_t i = 0;
   for (; i + width <= n; i += width) hn::StoreU(hn::Mul(hn::LoadU(d, y + i), f), d, y + i);
   for (; i < n; ++i) y[i] *= factor;
-}
-
-void dots(const float* q, const float* k, int64_t k_row, int64_t depth, int64_t count, float factor, float* scores) {
-  const F32 d;
-  const int64_t width = int64_t(hn::Lanes(d)), end = depth / width * width;
-  const auto mask = hn::FirstN(d, size_t(depth - end));
-  auto one = [&](const float* row) HWY_ATTR {
-    VF sum = hn::Zero(d);
-    for (int64_t j = 0; j < end; j += width) sum = hn::MulAdd(hn::LoadU(d, q + j), hn::LoadU(d, row + j), sum);
-    if (end < depth) sum = hn::MulAdd(LoadMasked(mask, d, q + end), LoadMasked(mask, d, row + end), sum);
-    return sum;
-  };
-  for (int64_t t = 0; t < count; ++t) scores[t] = factor * hn::GetLane(hn::SumOfLanes(d, one(k + t * k_row)));
-}
-
-void weighted(const float* w, const float* v, int64_t v_row, int64_t depth, int64_t count, float* y) {
-  const F32 d;
-  const int64_t width = int64_t(hn::Lanes(d));
-  for (int64_t j = 0; j < depth; j += width) {
-    const auto mask = hn::FirstN(d, size_t(depth - j < width ? depth - j : width));
-    VF a = hn::Zero(d), b = a;
-    int64_t t = 0;
-    for (; t + 2 <= count; t += 2) {
-      a = hn::MulAdd(splat(w[t]), LoadMasked(mask, d, v + t * v_row + j), a);
-      b = hn::MulAdd(splat(w[t + 1]), LoadMasked(mask, d, v + (t + 1) * v_row + j), b);
-    }
-    if (t < count) a = hn::MulAdd(splat(w[t]), LoadMasked(mask, d, v + t * v_row + j), a);
-    hn::BlendedStore(hn::Add(a, b), mask, d, y + j);
-  }
 }
 
 }  // namespace HWY_NAMESPACE
@@ -123,19 +130,21 @@ namespace ridgeline::cpu {
 
 HWY_EXPORT(block);
 HWY_EXPORT(scale);
-HWY_EXPORT(dots);
-HWY_EXPORT(weighted);
+HWY_EXPORT(cap_row);
+HWY_EXPORT(mask_row);
+HWY_EXPORT(widen);
+HWY_EXPORT(narrow);
 
-float softmax_block(float* scores, int64_t visible, int64_t count, RowState* state) {
-  return HWY_DYNAMIC_DISPATCH(block)(scores, visible, count, state);
+float softmax_block(float* scores, int64_t begin, int64_t end, int64_t count, RowState* state) {
+  return HWY_DYNAMIC_DISPATCH(block)(scores, begin, end, count, state);
 }
 void scale_row(float* y, int64_t n, float factor) { HWY_DYNAMIC_DISPATCH(scale)(y, n, factor); }
-void dot_keys(const float* q, const float* k, int64_t k_row, int64_t depth, int64_t count, float scale, float* scores) {
-  HWY_DYNAMIC_DISPATCH(dots)(q, k, k_row, depth, count, scale, scores);
+void cap_scores(float* scores, int64_t n, float cap) { HWY_DYNAMIC_DISPATCH(cap_row)(scores, n, cap); }
+void add_mask(float* scores, int64_t n, DType type, const void* mask, int64_t col) {
+  HWY_DYNAMIC_DISPATCH(mask_row)(scores, n, type, mask, col);
 }
-void sum_values(const float* weights, const float* v, int64_t v_row, int64_t depth, int64_t count, float* y) {
-  HWY_DYNAMIC_DISPATCH(weighted)(weights, v, v_row, depth, count, y);
-}
+void to_f32(DType type, const void* from, float* to, int64_t n) { HWY_DYNAMIC_DISPATCH(widen)(type, from, to, n); }
+void from_f32(const float* from, DType type, void* to, int64_t n) { HWY_DYNAMIC_DISPATCH(narrow)(from, type, to, n); }
 
 }  // namespace ridgeline::cpu
 #endif

@@ -1,7 +1,9 @@
-// The vector code of attention beside its two products. f32.
+// The vector code of attention beside its products: what happens to a row of scores, in f32.
 #pragma once
 
 #include <cstdint>
+
+#include "ridgeline/dtype.h"
 
 namespace ridgeline::cpu {
 
@@ -10,17 +12,21 @@ struct RowState {
   float largest, sum;
 };
 
-/// scores[0, visible) become exp(score - largest so far), the rest up to `count` 0; `state` goes on. Returns the factor
-/// for what was accumulated before (1: nothing to do). A row that has seen nothing but -inf keeps sum 0.
-float softmax_block(float* scores, int64_t visible, int64_t count, RowState* state);
+/// scores[begin, end) become exp(score - largest so far), the others up to `count` 0; `state` goes on. Returns the
+/// factor for what was accumulated before (1: nothing to do). A row that has seen nothing but -inf keeps sum 0.
+float softmax_block(float* scores, int64_t begin, int64_t end, int64_t count, RowState* state);
 
 /// y[0, n) *= factor.
 void scale_row(float* y, int64_t n, float factor);
 
-/// scores[t] = scale * (q . k[t * k_row]) for t < count; depth numbers each.
-void dot_keys(const float* q, const float* k, int64_t k_row, int64_t depth, int64_t count, float scale, float* scores);
+/// scores = cap * tanh(scores / cap).
+void cap_scores(float* scores, int64_t n, float cap);
 
-/// y = sum over t < count of weights[t] * v[t * v_row]; depth numbers.
-void sum_values(const float* weights, const float* v, int64_t v_row, int64_t depth, int64_t count, float* y);
+/// scores[i] += mask[i * col]; false of a bool mask is -inf.
+void add_mask(float* scores, int64_t n, DType type, const void* mask, int64_t col);
+
+/// f32, f16 or bf16 to f32 and back (to nearest even); both contiguous.
+void to_f32(DType type, const void* from, float* to, int64_t n);
+void from_f32(const float* from, DType type, void* to, int64_t n);
 
 }  // namespace ridgeline::cpu

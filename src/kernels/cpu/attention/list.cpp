@@ -4,7 +4,8 @@
 namespace ridgeline::cpu {
 
 std::span<const Kernel* const> attention_kernels() {
-  static constexpr const Kernel* kList[] = {&kAttentionTilesKernel, &kAttentionRowsKernel};
+  static constexpr const Kernel* kList[] = {&kAttentionTilesKernel, &kAttentionRowsKernel,
+                                            &kStandardAttentionTilesKernel, &kStandardAttentionRowsKernel};
   return kList;
 }
 
