@@ -1,8 +1,13 @@
 // Attention against the reference: strides of heads, masks, shared heads, causal, several blocks of keys.
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
+#include <vector>
+
 #include "kernel_problem.h"
 #include "kernels/cpu/attention/attention_kernels.h"
+#include "kernels/cpu/attention/attention_steps.h"
 #include "kernels/cpu/simd.h"
 
 namespace ridgeline {
@@ -71,6 +76,34 @@ TEST_P(Attention, StandardAgainstReference) {
           "Q=f32[3,2,1,8] K=f32[3,2,1300,8] V=f32[3,2,1300,5] nonpad_kv_seqlen=i64{3,1300,700}",
           "Q=f32[0,2,3,8] K=f32[0,2,3,8] V=f32[0,2,3,8]", "Q=f32[1,2,3,8] K=f32[1,2,0,8] V=f32[1,2,0,8]"}) {
       test::check(*kernel, op, keys, 30, 1);
+    }
+  }
+}
+
+// Weights between 1 and the least normal number, nothing below it, NaN of any payload.
+TEST_P(Attention, WeightsAreExponentials) {
+  std::vector<float> s;
+  for (float x = 0; x > -100; x -= 0.0371f) s.push_back(x);
+  const int64_t n = int64_t(s.size());
+  std::vector<float> w = s;
+  w.resize(size_t(n) + 3);
+  cpu::RowState row = {-HUGE_VALF, 0};
+  EXPECT_EQ(cpu::softmax_block(w.data(), 0, n, n + 3, &row), 0);
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const double x = s[size_t(i)], want = x < -87.3f ? 0 : std::exp(x);
+    sum += want;
+    ASSERT_NEAR(w[size_t(i)], want, want * 1.2e-7 * (x > -10 ? 2 : 4)) << x;
+  }
+  EXPECT_NEAR(row.sum, sum, sum * 1e-6);
+  EXPECT_EQ(row.largest, 0);
+  EXPECT_EQ(w[size_t(n)], 0);
+  for (const uint32_t bits : {0x7fc00000u, 0x7fc00001u, 0xffc12345u}) {
+    for (const float other : {1.0f, -HUGE_VALF}) {
+      std::vector<float> few = {other, std::bit_cast<float>(bits), other};
+      row = {-HUGE_VALF, 0};
+      cpu::softmax_block(few.data(), 0, 3, 3, &row);
+      EXPECT_TRUE(std::isnan(row.sum)) << bits << " beside " << other;
     }
   }
 }
