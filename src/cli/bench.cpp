@@ -12,6 +12,7 @@ void add_bench(CLI::App& app, Common& common) {
     std::string op;
     std::vector<std::string> keys;
     double seconds = 1;
+    bool rivals = false;
   };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = add_command(
@@ -26,6 +27,7 @@ void add_bench(CLI::App& app, Common& common) {
         options.warm = given.warm;
         options.seconds = arguments->seconds;
         options.forced = given.forced;
+        options.rivals = arguments->rivals;
         common.progress(fmt::format("ridgeline: timing each kernel, {} s or a few runs of it", arguments->seconds));
         const BenchResult r = bench(given.problem, ceilings, options);
         Json kernels = Json::array();
@@ -81,8 +83,8 @@ void add_bench(CLI::App& app, Common& common) {
                       "KEY=VALUE ...: `ridgeline bench matmul` lists matmul's; or a problem as `profile` prints it");
   command->add_option("--time", arguments->seconds, "Seconds of measurement a kernel, at least (default 1)")
       ->check(seconds_to_measure());
-  command->add_flag_function(
-      "--rivals", [](int64_t) { later("--rivals"); }, "A later release");
+  command->add_flag("--rivals", arguments->rivals,
+                    "Also oneDNN, OpenBLAS and BLIS where they are installed; folders in RIDGELINE_RIVALS");
 }
 
 }  // namespace ridgeline::cli

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <thread>
 
 #include "machine/probe.h"
+#include "tune/bench_rivals.h"
 #include "tune/probes.h"
 
 namespace ridgeline {
@@ -19,38 +21,13 @@ struct OperandSet {
   std::vector<void*> inputs, outputs;
 };
 
-void fill(const Operand& operand, void* data, std::mt19937_64& random) {
-  const int64_t count = operand.layout.span();
-  // 4,096 values, drawn once and repeated with a drift from a random place on: drawing each would take longer than the
-  // benchmark, and so did a draw for each of 10,000 small buffers.
-  static const std::vector<float> noise = [] {
-    std::mt19937_64 source(1);
-    std::normal_distribution<float> normal;
-    std::vector<float> values(4096);
-    for (float& x : values) x = normal(source);
-    return values;
-  }();
-  const int64_t from = int64_t(random() % 4096);
-  const auto normal = [&](int64_t i) { return noise[size_t((from + i + i / 4096) % 4096)]; };
-  if (operand.dtype == DType::kF32) {
-    for (int64_t i = 0; i < count; ++i) static_cast<float*>(data)[i] = normal(i);
-    return;
-  }
-  for (int64_t i = 0; i < count; ++i) {
-    if (is_float(operand.dtype))
-      store_f64(operand.dtype, data, i, normal(i));
-    else
-      store_i64(operand.dtype, data, i, int64_t(random() % 2));
-  }
-}
-
 // A problem with random weights: constants at hand, so that kernels can pack them.
 Problem with_weights(Problem problem, uint64_t seed) {
   std::mt19937_64 random(seed);
   for (Operand& operand : problem.inputs) {
     if (!operand.present() || !operand.is_constant || operand.constant) continue;
     operand.constant = Tensor(operand.dtype, operand.shape());
-    fill(operand, operand.constant.data(), random);
+    fill_operand(operand, operand.constant.data(), random);
   }
   return problem;
 }
@@ -80,7 +57,7 @@ class PreparedKernel {
         else if (operand.is_constant)
           std::copy_n(static_cast<const char*>(operand.constant.data()), bytes, static_cast<char*>(data));
         else
-          fill(operand, data, random);
+          fill_operand(operand, data, random);
         set.inputs.push_back(data);
       }
       for (const Operand& operand : problem.outputs) {
@@ -106,37 +83,61 @@ class PreparedKernel {
   size_t next_ = 0;
 };
 
-// A kernel beside the ceiling that bounds it. The clock is part of both: here register-only multiply-adds run at 3.4
-// GHz, but at 2.9 for the 2 ms after products of 1024 cubed, and it takes 5 ms and more to rise again. So windows of
-// arithmetic are short, follow some samples at once, and their median counts: the best of windows of 5 ms, once a
-// second, told a kernel at 90 % of the peak of its own clock that it reached 74. Memory is only ever slowed down by
-// others, and windows between samples are slower than those in a row (17 to 19 GB/s, not 22): of its windows the best
-// counts, of all rows.
-void measure_beside(PreparedKernel& kernel, PeakProbe& probe, bool compute, const TimingOptions& options,
-                    BenchRow& row) {
-  const auto run = [&] { kernel.run(); };
-  if (!compute) {
-    row.samples = measure(run, options);
+struct Contender {
+  TimedFunction run;
+  BenchRow* row;
+};
+
+// A kernel, or several in turn, beside the ceiling that bounds them. The clock is part of both: here register-only
+// multiply-adds run at 3.4 GHz, but at 2.9 for the 2 ms after products of 1024 cubed, and it takes 5 ms and more to
+// rise again. So windows of arithmetic are short, follow some samples at once, and their median counts: the best of
+// windows of 5 ms, once a second, told a kernel at 90 % of the peak of its own clock that it reached 74. Memory is only
+// ever slowed down by others, and windows between samples are slower than those in a row (17 to 19 GB/s, not 22): of
+// its windows the best counts, of all rows.
+//
+// Several take slices in turn, forwards and backwards, the first call of each not counted. Libraries with threads of
+// their own let these spin for a while when they are done (OpenBLAS for 25 ms): the next one waits for that.
+void measure_beside(const std::vector<Contender>& contenders, PeakProbe& probe, bool compute, int threads,
+                    const TimingOptions& options) {
+  const size_t count = contenders.size();
+  if (!compute && count == 1) {
+    contenders[0].row->samples = measure(contenders[0].run, options);
     for (int window = 0; window < 10; ++window) probe();
     return;
   }
   constexpr double kSliceSeconds = 0.02, kWindowNs = 2e5;
-  measure(run, {.min_seconds = 0, .min_samples = 1, .warmup_seconds = options.warmup_seconds});
+  constexpr auto kSettle = std::chrono::milliseconds(40);
+  for (const Contender& c : contenders)
+    measure(c.run, {.min_seconds = 0, .min_samples = 1, .warmup_seconds = options.warmup_seconds});
   TimingOptions slice = options;
   slice.min_seconds = std::min(kSliceSeconds, options.min_seconds);
   slice.min_samples = 1;
   slice.warmup_seconds = 0;
-  Samples windows;
+  std::vector<Samples> windows(count);
   const int64_t start = now_ns();
-  do {
-    const Samples some = measure(run, slice);
-    for (const double ns : some.times_ns()) row.samples.add(ns);
-    windows.add(probe(kWindowNs));
-  } while (row.samples.count() < options.min_samples || double(now_ns() - start) < options.min_seconds * 1e9);
-  row.ceiling = windows.median();
+  const auto few = [&](const Contender& c) { return c.row->samples.count() < options.min_samples; };
+  for (int round = 0; std::any_of(contenders.begin(), contenders.end(), few) ||
+                      double(now_ns() - start) < options.min_seconds * 1e9 * double(count);
+       ++round) {
+    for (size_t i = 0; i < count; ++i) {
+      const size_t at = round % 2 ? count - 1 - i : i;
+      const Samples some = measure(contenders[at].run, slice);
+      for (const double ns : some.times_ns()) contenders[at].row->samples.add(ns);
+      if (compute) windows[at].add(probe(kWindowNs));
+      if (count > 1 && threads > 1) std::this_thread::sleep_for(kSettle);
+    }
+  }
+  if (!compute)
+    for (int window = 0; window < 10; ++window) probe();
+  for (size_t i = 0; compute && i < count; ++i) contenders[i].row->ceiling = windows[i].median();
 }
 
 bool is_reference(const Kernel& kernel) { return kernel.name.find("reference") != std::string_view::npos; }
+
+bool too_slow(const Problem& problem, const Kernel& kernel) {
+  const Cost cost = cost_of(problem);
+  return is_reference(kernel) && double(cost.flops + cost.bytes()) * kReferenceNsPerFlop > kReferenceLimitNs;
+}
 
 // The ceiling that bounds the problem, to be measured in the same seconds.
 PeakProbe probe_for(const Problem& problem, const Floor& floor, bool warm, int threads) {
@@ -178,6 +179,53 @@ bool may_be_channels_last(const Problem& problem) {
   return images && !names_axes && op.kind != OpKind::kMovement && problem.output().layout.rank() == 4 &&
          std::all_of(problem.inputs.begin(), problem.inputs.end(), as_given) &&
          std::all_of(problem.outputs.begin(), problem.outputs.end(), as_given);
+}
+
+// Adds the rivals' rows. They and the chosen kernel take turns, so that their ratios are of the same seconds; that
+// kernel's samples are then those of the race.
+void race(const Problem& problem, const Ceilings& ceilings, const BenchOptions& options, int sets, bool compute,
+          PeakProbe& probe, std::vector<BenchRow>& rows) {
+  const Choice plain = choose_kernel(problem, ceilings);
+  std::vector<std::unique_ptr<PreparedRival>> rivals;
+  for (Rival& rival : rivals_of(problem)) {
+    if (plain.chosen < 0 || too_slow(problem, *plain.winner().kernel))
+      rival = {rival.name, "its result cannot be compared: no kernel of ours runs the problem as it is given", nullptr};
+    rivals.push_back(std::make_unique<PreparedRival>(problem, plain.candidates[size_t(std::max(0, plain.chosen))],
+                                                     std::move(rival), sets, options.seed));
+  }
+  std::unique_ptr<PreparedKernel> ours;
+  const auto mine = std::find_if(rows.begin(), rows.end(), [](const BenchRow& row) { return row.chosen; });
+  const size_t mine_at = size_t(mine - rows.begin());
+  for (const auto& [layout, variant] : layouts_of(problem)) {
+    if (mine == rows.end() || ours || layout != mine->layout) continue;
+    const Choice choice = choose_kernel(variant, ceilings);
+    for (const Candidate& c : choice.candidates)
+      if (c.support.ok && c.kernel->name == mine->name)
+        ours = std::make_unique<PreparedKernel>(variant, c, sets, options.seed);
+  }
+  for (const auto& rival : rivals) {
+    BenchRow row;
+    row.name = rival->name();
+    row.rival = true;
+    row.reason = rival->reason();
+    row.supported = row.reason.empty();
+    rows.push_back(std::move(row));
+  }
+  std::vector<Contender> contenders;
+  for (size_t i = 0; i < rivals.size(); ++i) {
+    BenchRow& row = rows[rows.size() - rivals.size() + i];
+    if (row.supported) contenders.push_back({[rival = rivals[i].get()] { rival->run(); }, &row});
+  }
+  if (contenders.empty()) return;
+  if (ours) {
+    rows[mine_at].samples = {};
+    contenders.insert(contenders.begin(), {[kernel = ours.get()] { kernel->run(); }, &rows[mine_at]});
+  }
+  TimingOptions timing;
+  timing.min_seconds = options.seconds;
+  timing.min_samples = 5;
+  timing.warmup_seconds = 0.05;
+  measure_beside(contenders, probe, compute, problem.threads, timing);
 }
 
 }  // namespace
@@ -238,8 +286,7 @@ BenchResult bench(const Problem& given, const Ceilings& ceilings, const BenchOpt
         row.reason = "not timed: another kernel was asked for";
         break;
       }
-      if (is_reference(*first.kernel) &&
-          double(result.cost.flops + result.cost.bytes()) * kReferenceNsPerFlop > kReferenceLimitNs) {
+      if (too_slow(problem, *first.kernel)) {
         row.reason = "the reference: too slow to time at this size";
         break;
       }
@@ -248,7 +295,7 @@ BenchResult bench(const Problem& given, const Ceilings& ceilings, const BenchOpt
       timing.min_seconds = is_reference(*first.kernel) ? 0.05 : options.seconds;
       timing.min_samples = is_reference(*first.kernel) ? 1 : 5;
       timing.warmup_seconds = is_reference(*first.kernel) ? 0 : 0.05;
-      measure_beside(prepared, probe, compute, timing, row);
+      measure_beside({{[&] { prepared.run(); }, &row}}, probe, compute, threads, timing);
       const double us = row.samples.median() / 1e3;
       if (!is_reference(*first.kernel) && (!fastest || us < fastest_us)) {
         fastest = first.kernel;
@@ -269,8 +316,10 @@ BenchResult bench(const Problem& given, const Ceilings& ceilings, const BenchOpt
     for (BenchRow& row : result.rows)
       if (row.name == choice.winner().kernel->name && row.timed()) row.chosen = chosen = true;
   }
-  for (BenchRow& row : result.rows) {
+  for (BenchRow& row : result.rows)
     if (!chosen && row.timed() && (row.name == options.forced || options.forced.empty())) row.chosen = chosen = true;
+  if (options.rivals) race(problem, ceilings, options, sets, compute, probe, result.rows);
+  for (BenchRow& row : result.rows) {
     if (!row.timed()) continue;
     const double ns = row.samples.median();
     row.gop_s = double(result.cost.flops) / ns;
@@ -283,6 +332,10 @@ BenchResult bench(const Problem& given, const Ceilings& ceilings, const BenchOpt
     result.ceiling = row.ceiling;
     result.floor = floor;
   }
+  if (options.rivals)
+    std::stable_sort(result.rows.begin(), result.rows.end(), [](const BenchRow& a, const BenchRow& b) {
+      return a.timed() && (!b.timed() || a.samples.median() < b.samples.median());
+    });
   return result;
 }
 

@@ -38,6 +38,7 @@ struct BenchOptions {
   double seconds = 1;  // a kernel
   std::string forced;  // time this kernel alone
   uint64_t seed = 1;
+  bool rivals = false;  // other libraries beside the chosen kernel, rows from the fastest on
 };
 
 /// The layouts a kernel may be timed in: the one given, and before it channels last where the operator is one of images
