@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/elementwise/epilogue_pass.h"
 #include "kernels/cpu/elementwise/loop_nest.h"
+#include "kernels/cpu/elementwise/stream.h"
 #include "kernels/cpu/normalize/norm_kernels.h"
 #include "kernels/cpu/normalize/row_steps.h"
 
@@ -16,10 +17,13 @@ struct Roles {
   bool centered = true;
 };
 
+constexpr int64_t kLongestAhead = 64 << 10;  // a row of 256 KiB
+
 struct State {
   LoopNest nest;  // the axes before `axis`; operands x, y, then residual, sum, mean, inverse where there are
   NormRow row;    // what all rows share, pointers apart
   int operand[4] = {-1, -1, -1, -1};  // of the nest: residual, sum, mean, inverse
+  bool prefetch = false;              // rows come from beyond L2
   EpiloguePass epilogue;
 };
 
@@ -97,7 +101,9 @@ std::shared_ptr<const void> prepare(const Problem& p, const Tile&) {
   row.centered = r.centered;
   row.scale_stride = has(p, r.scale) && p.input(r.scale).elements() == 1 ? 0 : 1;
   row.bias_stride = has(p, r.bias) && p.input(r.bias).elements() == 1 ? 0 : 1;
-  State state{make_loop_nest(layouts[0].shape, pointers, 1), row, {}, EpiloguePass(p)};
+  const int64_t bytes = p.read_bytes() + p.write_bytes();
+  row.stream = bytes >= stream_threshold_bytes();
+  State state{make_loop_nest(layouts[0].shape, pointers, 1), row, {}, bytes > this_cpu().caches.l2, EpiloguePass(p)};
   std::copy(operand, operand + 4, state.operand);
   return std::make_shared<State>(std::move(state));
 }
@@ -114,6 +120,10 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool)
   NormRow shared = s.row;
   shared.scale = input(r.scale);
   shared.bias = input(r.bias);
+  // The next row, or for short ones that 8 KiB ahead (the time DRAM takes to answer); of long ones the end would push
+  // out the beginning.
+  const int64_t step = s.nest.cols() > 1 ? s.nest.col_stride(0) : s.nest.row_stride(0);
+  if (s.prefetch && s.row.n <= kLongestAhead) shared.ahead = step * std::max<int64_t>(1, 2048 / s.row.n);
   auto body = [&](const int64_t* offsets, int64_t rows, int64_t cols) {
     auto at = [&](int operand, int64_t i, int64_t j) {
       return offsets[operand] + i * s.nest.row_stride(operand) + j * s.nest.col_stride(operand);

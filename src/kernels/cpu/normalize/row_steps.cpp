@@ -4,10 +4,13 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/normalize/row_steps.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
 #include "kernels/cpu/masked_inl.h"
+
+#include <type_traits>
 
 #include "kernels/cpu/elementwise/vector_math-inl.h"
 
@@ -34,14 +37,16 @@ HWY_INLINE int64_t whole(int64_t n) {
   return n / lanes * lanes;
 }
 
-/// Sum over i of f(i), f giving a vector; `tail(i, mask)` gives the last one with zeros where the mask is not.
+/// Sum over i of f(i), f giving a vector, of the whole vectors. For every four of them the next line at `ahead` is
+/// asked for (null: none).
 template <class F>
-HWY_INLINE float sum_of(int64_t n, F f) {
+HWY_INLINE float sum_of(int64_t n, F f, const float* ahead = nullptr) {
   const F32 d;
   VF s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
   const int64_t lanes = int64_t(hn::Lanes(d));
   int64_t i = 0;
   for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    if (ahead) hwy::Prefetch(ahead + i / 4);
     s0 = hn::Add(s0, f(i));
     s1 = hn::Add(s1, f(i + lanes));
     s2 = hn::Add(s2, f(i + 2 * lanes));
@@ -135,39 +140,99 @@ void softmax_columns(const float* x, int64_t x_step, float* y, int64_t y_step, i
   }
 }
 
+/// Mean of x, and the sum of squared differences from it, in one walk: pieces of 4 KiB, joined as Chan, Golub and
+/// LeVeque do, and in each the differences from the mean of its first vectors. That lies within four standard
+/// deviations of the piece's own (64 of 1024 numbers cannot be farther off), so what is subtracted at the end is at
+/// most 17 times what stays. (Walked twice from L2, 4096 rows of 16 KiB took 6.8 ms, 5.8 so, a copy 5.2.)
+void spread(const float* x, int64_t n, const float* ahead, float& mean, float& squares) {
+  const F32 d;
+  constexpr int64_t kPiece = 1024;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  double so_far = 0, sum_of_squares = 0;
+  for (int64_t at = 0; at < n; at += kPiece) {
+    const int64_t count = n - at < kPiece ? n - at : kPiece, end = whole(count);
+    const float* p = x + at;
+    const float* line = ahead ? ahead + at / 4 : nullptr;
+    const auto mask = tail_mask(count);
+    float near;
+    if (count >= 4 * lanes) {
+      const VF a = hn::Add(hn::LoadU(d, p), hn::LoadU(d, p + lanes));
+      const VF b = hn::Add(hn::LoadU(d, p + 2 * lanes), hn::LoadU(d, p + 3 * lanes));
+      near = hn::GetLane(hn::SumOfLanes(d, hn::Add(a, b))) / float(4 * lanes);
+    } else {
+      float total = sum_of(count, [&](int64_t i) HWY_ATTR { return hn::LoadU(d, p + i); });
+      if (end < count) total += hn::GetLane(hn::SumOfLanes(d, LoadMasked(mask, d, p + end)));
+      near = total / float(count);
+    }
+    const VF k = splat(near);
+    VF s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0, q0 = s0, q1 = s0, q2 = s0, q3 = s0;
+    auto take = [&](VF v, VF& s, VF& q) HWY_ATTR {
+      s = hn::Add(s, v);
+      q = hn::MulAdd(v, v, q);
+    };
+    int64_t i = 0;
+    for (; i + 4 * lanes <= count; i += 4 * lanes) {
+      if (line) hwy::Prefetch(line + i / 4);
+      take(hn::Sub(hn::LoadU(d, p + i), k), s0, q0);
+      take(hn::Sub(hn::LoadU(d, p + i + lanes), k), s1, q1);
+      take(hn::Sub(hn::LoadU(d, p + i + 2 * lanes), k), s2, q2);
+      take(hn::Sub(hn::LoadU(d, p + i + 3 * lanes), k), s3, q3);
+    }
+    for (; i < end; i += lanes) take(hn::Sub(hn::LoadU(d, p + i), k), s0, q0);
+    if (end < count) take(hn::IfThenElseZero(mask, hn::Sub(LoadMasked(mask, d, p + end), k)), s1, q1);
+    const double off =
+        double(hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))))) / double(count);
+    const double about = double(hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(q0, q1), hn::Add(q2, q3)))));
+    const double own = double(near) + off, part = about - off * off * double(count);
+    const double apart = own - so_far, share = double(count) / double(at + count);
+    sum_of_squares += (part > 0 ? part : 0) + apart * apart * double(at) * share;
+    so_far += apart * share;
+  }
+  mean = float(so_far);
+  squares = float(sum_of_squares);
+}
+
+float sum_of_squares(const float* x, int64_t n, const float* ahead) {
+  const F32 d;
+  const int64_t end = whole(n);
+  float total = sum_of(
+      n,
+      [&](int64_t i) HWY_ATTR {
+        const VF v = hn::LoadU(d, x + i);
+        return hn::Mul(v, v);
+      },
+      ahead);
+  if (end < n) {
+    const VF v = LoadMasked(tail_mask(n), d, x + end);
+    total += hn::GetLane(hn::SumOfLanes(d, hn::Mul(v, v)));
+  }
+  return total;
+}
+
 void norm(const NormRow& r) {
   const F32 d;
   const int64_t n = r.n, end = whole(n);
   if (n == 0) return;
   const auto mask = tail_mask(n);
   const float* s = r.x;
-  float total = 0;
-  if (r.residual) {  // the sum is stored on the way, and read from L1 from here on
+  if (r.residual) {  // the sum is stored, and read from L1 from here on
     s = r.sum;
-    total = sum_of(n, [&](int64_t i) HWY_ATTR {
-      const VF v = hn::Add(hn::LoadU(d, r.x + i), hn::LoadU(d, r.residual + i));
-      hn::StoreU(v, d, r.sum + i);
-      return v;
+    for_vectors(n, [&](int, int64_t i) HWY_ATTR {
+      hn::StoreU(hn::Add(hn::LoadU(d, r.x + i), hn::LoadU(d, r.residual + i)), d, r.sum + i);
     });
-    if (end < n) {
-      const VF v = hn::Add(LoadMasked(mask, d, r.x + end), LoadMasked(mask, d, r.residual + end));
-      hn::BlendedStore(v, mask, d, r.sum + end);
-      total += hn::GetLane(hn::SumOfLanes(d, v));
-    }
-  } else if (r.centered) {
-    total = sum_of(n, [&](int64_t i) HWY_ATTR { return hn::LoadU(d, s + i); });
-    if (end < n) total += hn::GetLane(hn::SumOfLanes(d, LoadMasked(mask, d, s + end)));
+    if (end < n)
+      hn::BlendedStore(hn::Add(LoadMasked(mask, d, r.x + end), LoadMasked(mask, d, r.residual + end)), mask, d,
+                       r.sum + end);
   }
-  const float mean = r.centered ? total / float(n) : 0.0f;
+  float mean = 0, squares = 0;
+  // The row that comes is asked for while this one is summed up (a quarter of it) and written (the rest): the sums
+  // would wait for it otherwise, and the memory for them.
+  const float* const next = r.ahead ? r.x + r.ahead : nullptr;
+  if (r.centered)
+    spread(s, n, next, mean, squares);
+  else
+    squares = sum_of_squares(s, n, next);
   const VF m = splat(mean);
-  float squares = sum_of(n, [&](int64_t i) HWY_ATTR {
-    const VF v = hn::Sub(hn::LoadU(d, s + i), m);
-    return hn::Mul(v, v);
-  });
-  if (end < n) {
-    const VF v = hn::IfThenElseZero(mask, hn::Sub(LoadMasked(mask, d, s + end), m));
-    squares += hn::GetLane(hn::SumOfLanes(d, hn::Mul(v, v)));
-  }
   const float inverse = 1.0f / __builtin_sqrtf(squares / float(n) + r.epsilon);
   if (r.mean) *r.mean = mean;
   if (r.inverse) *r.inverse = inverse;
@@ -177,16 +242,44 @@ void norm(const NormRow& r) {
   const float* bias = r.bias && r.bias_stride ? r.bias : nullptr;
   const VF factor = splat(inverse);
   auto finish = [&](VF v, VF a, VF b) HWY_ATTR { return hn::MulAdd(hn::Mul(hn::Sub(v, m), factor), a, b); };
-  if (scale && bias) {
-    for_vectors(n, [&](int, int64_t i) HWY_ATTR {
-      hn::StoreU(finish(hn::LoadU(d, s + i), hn::LoadU(d, scale + i), hn::LoadU(d, bias + i)), d, r.y + i);
-    });
-  } else {
-    for_vectors(n, [&](int, int64_t i) HWY_ATTR {
-      const VF a = scale ? hn::LoadU(d, scale + i) : scale_one, b = bias ? hn::LoadU(d, bias + i) : bias_one;
-      hn::StoreU(finish(hn::LoadU(d, s + i), a, b), d, r.y + i);
-    });
-  }
+  auto write = [&](auto streams, auto prefetches, auto scaled, auto biased, int64_t begin, int64_t stop) HWY_ATTR {
+    const float *const from = s, *const a_at = scale, *const b_at = bias, *const coming = next;
+    float* const to = r.y;
+    const int64_t lanes = int64_t(hn::Lanes(d));
+    // A vector and a line a turn: with four of each, grouped by the compiler, 6.7 ms became 5.8.
+    for (int64_t i = begin; i < stop; i += lanes) {
+      if constexpr (prefetches) hwy::Prefetch(coming + i);
+      VF a = scale_one, b = bias_one;
+      if constexpr (scaled) a = hn::LoadU(d, a_at + i);
+      if constexpr (biased) b = hn::LoadU(d, b_at + i);
+      const VF v = hn::MulAdd(hn::Mul(hn::Sub(hn::LoadU(d, from + i), m), factor), a, b);
+      if constexpr (streams)
+        hn::Stream(v, d, to + i);
+      else
+        hn::StoreU(v, d, to + i);
+    }
+  };
+  const std::true_type yes;
+  const std::false_type no;
+  auto write_with = [&](auto scaled, auto biased) HWY_ATTR {
+    const bool stream = r.stream && (reinterpret_cast<uintptr_t>(r.y) & 63) == 0;
+    const int64_t asked = next ? n / 4 / 16 * 16 : end;
+    if (stream) {
+      write(yes, no, scaled, biased, 0, asked);
+      write(yes, yes, scaled, biased, asked, end);
+    } else {
+      write(no, no, scaled, biased, 0, asked);
+      write(no, yes, scaled, biased, asked, end);
+    }
+  };
+  if (scale && bias)
+    write_with(yes, yes);
+  else if (scale)
+    write_with(yes, no);
+  else if (bias)
+    write_with(no, yes);
+  else
+    write_with(no, no);
   if (end == n) return;
   const VF a = scale ? LoadMasked(mask, d, scale + end) : scale_one,
            b = bias ? LoadMasked(mask, d, bias + end) : bias_one;

@@ -23,6 +23,8 @@ struct NormRow {
   float* y = nullptr;
   float* sum = nullptr;                       // where s is kept (needed if there is a residual); may be y
   float *mean = nullptr, *inverse = nullptr;  // one number each, if wanted
+  int64_t ahead = 0;    // elements from x to the row that is asked for while this one is written; 0: none
+  bool stream = false;  // y past the caches, where it is whole lines
 };
 void norm_row(const NormRow& row);
 
