@@ -13,7 +13,8 @@ using namespace onednn;
 
 // Either a description or why there is none.
 struct Described {
-  Primitive primitive;
+  Handle primitive = nullptr;
+  std::vector<Argument> arguments;
   std::string reason;
 };
 
@@ -38,34 +39,28 @@ int type_of(DType dtype) {
 
 class Describer {
  public:
-  Describer(const Api& api, const Problem& problem) : api_(api), p_(problem) {}
+  Describer(Api& api, const Problem& problem) : api_(api), p_(problem) {}
   Described describe(bool winograd);
 
  private:
-  // `shape`: the operand's elements in other extents; `strides`: in another order.
-  MemoryDesc plain(const Operand& operand, const Extents& shape, const Extents& strides) {
-    MemoryDesc desc{};
-    if (shape.empty() || shape.size() > size_t(kMostAxes) || type_of(operand.dtype) == 0)
-      refuse("its tensors have 1 to 12 axes of f32, f16, bf16, i32, i8 or u8");
-    else
-      check(api_.strided(&desc, int(shape.size()), shape.data(), type_of(operand.dtype), strides.data()));
-    return desc;
-  }
-  const MemoryDesc* add(int arg, int input, const Extents& shape, bool any, const Extents& strides) {
+  // `shape`: the operand's elements in other extents; `strides`: in another order; `any`: as the library likes it.
+  Desc add(int arg, int input, const Extents& shape, bool any, const Extents& strides) {
     const Operand& operand = input < 0 ? p_.output() : p_.input(input);
-    const MemoryDesc desc = plain(operand, shape, strides);
-    out_.primitive.arguments.push_back({arg, input, desc, desc});
-    MemoryDesc& wanted = out_.primitive.arguments.back().wanted;
-    if (any && out_.reason.empty())
-      check(api_.tagged(&wanted, int(shape.size()), shape.data(), type_of(operand.dtype), kTagAny));
-    return &wanted;
+    const int axes = int(shape.size()), type = type_of(operand.dtype);
+    if (axes < 1 || axes > kMostAxes || type == 0)
+      refuse("its tensors have 1 to 12 axes of f32, f16, bf16, i32, i8, u8");
+    if (!out_.reason.empty()) return nullptr;
+    Argument a{arg, input, nullptr, nullptr};
+    check(api_.strided(&a.plain, axes, shape.data(), type, strides.data()));
+    a.wanted = a.plain;
+    if (any) check(api_.any(&a.wanted, axes, shape.data(), type));
+    out_.arguments.push_back(a);
+    return a.wanted;
   }
-  const MemoryDesc* add(int arg, int input, const Extents& shape, bool any = false) {
+  Desc add(int arg, int input, const Extents& shape, bool any = false) {
     return add(arg, input, shape, any, Layout(shape).strides);
   }
-  const MemoryDesc* add(int arg, int input) {
-    return add(arg, input, input < 0 ? p_.output().shape() : p_.input(input).shape());
-  }
+  Desc add(int arg, int input) { return add(arg, input, input < 0 ? p_.output().shape() : p_.input(input).shape()); }
   void check(int status) {
     if (status != 0) refuse(fmt::format("the library refuses the problem: {}", status_text(status)));
   }
@@ -80,7 +75,7 @@ class Describer {
   bool reduction();
   bool transpose();
 
-  const Api& api_;
+  Api& api_;
   const Problem& p_;
   Described out_;
 };
@@ -104,10 +99,10 @@ bool Describer::matmul() {
   const Extents a_strides = matrix(product.m, product.k, product.trans_a, a),
                 b_strides = matrix(product.k, product.n, product.trans_b, b);
   matrix(product.m, product.n, false, c);
-  const MemoryDesc* const a_desc = add(kArgSrc, 0, a, false, a_strides);
-  const MemoryDesc* const b_desc = add(kArgWeights, 1, b, p_.input(1).is_constant, b_strides);
-  const MemoryDesc* const c_desc = add(kArgDst, -1, c);
-  if (out_.reason.empty()) check(api_.matmul(&out_.primitive.op, a_desc, b_desc, nullptr, c_desc));
+  const Desc a_desc = add(kArgSrc, 0, a, false, a_strides);
+  const Desc b_desc = add(kArgWeights, 1, b, p_.input(1).is_constant, b_strides);
+  const Desc c_desc = add(kArgDst, -1, c);
+  if (out_.reason.empty()) check(api_.matmul(&out_.primitive, a_desc, b_desc, c_desc));
   return true;
 }
 
@@ -121,15 +116,15 @@ bool Describer::convolution(int algorithm) {
     w.insert(w.begin(), group);
     w[1] /= group;
   }
-  Extents dilations = window.dilation;
-  for (int64_t& d : dilations) --d;  // oneDNN counts the gaps
-  const MemoryDesc* const x_desc = add(kArgSrc, 0, x, true);
-  const MemoryDesc* const w_desc = add(kArgWeights, 1, w, true);
-  const MemoryDesc* const b_desc = p_.has(2) ? add(kArgBias, 2) : nullptr;
-  const MemoryDesc* const y_desc = add(kArgDst, -1, p_.output().shape(), true);
+  Extents gaps = window.dilation;
+  for (int64_t& gap : gaps) --gap;
+  const Desc x_desc = add(kArgSrc, 0, x, true);
+  const Desc w_desc = add(kArgWeights, 1, w, true);
+  const Desc b_desc = p_.has(2) ? add(kArgBias, 2) : nullptr;
+  const Desc y_desc = add(kArgDst, -1, p_.output().shape(), true);
   if (out_.reason.empty())
-    check(api_.convolution(&out_.primitive.op, kForwardInference, algorithm, x_desc, w_desc, b_desc, y_desc,
-                           window.stride.data(), dilations.data(), window.begin.data(), window.end.data()));
+    check(api_.convolution(&out_.primitive, algorithm, x_desc, w_desc, b_desc, y_desc,
+                           {window.stride.data(), gaps.data(), window.begin.data(), window.end.data()}));
   return true;
 }
 
@@ -138,75 +133,71 @@ bool Describer::rows() {
   const int rank = p_.input(0).layout.rank();
   if (name != "Softmax" && name != "LogSoftmax" && name != "LayerNormalization") return false;
   const int64_t axis = p_.integer("axis"), positive = axis < 0 ? axis + rank : axis;
-  const MemoryDesc* const x = add(kArgSrc, 0);
+  const Desc x = add(kArgSrc, 0);
   if (name != "LayerNormalization") {
-    add(kArgDst, -1);
-    if (out_.reason.empty())
-      check((name == "Softmax" ? api_.softmax : api_.logsoftmax)(&out_.primitive.op, kForwardInference, x,
-                                                                 int(positive)));
+    const Desc y = add(kArgDst, -1);
+    const int algorithm = name == "Softmax" ? kSoftmaxAccurate : kSoftmaxLog;
+    if (out_.reason.empty()) check(api_.softmax(&out_.primitive, algorithm, x, y, int(positive)));
     return true;
   }
   if (positive != rank - 1) refuse("it normalizes the last axis alone");
-  unsigned flags = kUseScale;
   add(kArgScale, 1);
-  if (p_.has(2)) {
-    add(kArgShift, 2);
-    flags |= kUseShift;
-  }
-  add(kArgDst, -1);
-  if (out_.reason.empty())
-    check(api_.layer_norm(&out_.primitive.op, kForwardInference, x, nullptr, float(p_.number("epsilon")), flags));
+  if (p_.has(2)) add(kArgShift, 2);
+  const Desc y = add(kArgDst, -1);
+  if (out_.reason.empty()) check(api_.layer_norm(&out_.primitive, x, y, float(p_.number("epsilon")), p_.has(2)));
   return true;
 }
 
 bool Describer::elementwise() {
-  struct Known {
+  struct One {
+    std::string_view name;
+    Eltwise algorithm;
+    float alpha = 0, beta = 0;
+  };
+  constexpr One kOne[] = {{"Relu", Eltwise::kRelu},
+                          {"Tanh", Eltwise::kTanh},
+                          {"Abs", Eltwise::kAbs},
+                          {"Sqrt", Eltwise::kSqrt},
+                          {"Exp", Eltwise::kExp},
+                          {"Log", Eltwise::kLog},
+                          {"SiLU", Eltwise::kSwish, 1},
+                          {"Swish", Eltwise::kSwish},
+                          {"Gelu", Eltwise::kGeluErf},
+                          {"Sigmoid", Eltwise::kLogistic},
+                          {"HardSwish", Eltwise::kHardSwish, 1.0f / 6, 0.5f}};
+  struct Two {
     std::string_view name;
     int algorithm;
-    bool binary;
   };
-  constexpr Known kKnown[] = {{"Relu", kRelu, false},
-                              {"Tanh", kTanh, false},
-                              {"Abs", kAbs, false},
-                              {"Sqrt", kSqrt, false},
-                              {"Exp", kExp, false},
-                              {"Log", kLog, false},
-                              {"SiLU", kSwish, false},
-                              {"Swish", kSwish, false},
-                              {"Gelu", kGeluErf, false},
-                              {"Sigmoid", kLogistic, false},
-                              {"HardSwish", kHardSwish, false},
-                              {"Add", kBinaryAdd, true},
-                              {"Mul", kBinaryMul, true},
-                              {"Sub", kBinarySub, true},
-                              {"Div", kBinaryDiv, true},
-                              {"Max", kBinaryMax, true},
-                              {"Min", kBinaryMin, true}};
-  const auto* const known =
-      std::find_if(std::begin(kKnown), std::end(kKnown), [&](const Known& k) { return k.name == p_.op->name; });
-  if (known == std::end(kKnown)) return false;
-  if (known->binary) {
+  constexpr Two kTwo[] = {{"Add", kBinaryAdd}, {"Mul", kBinaryMul}, {"Sub", kBinarySub},
+                          {"Div", kBinaryDiv}, {"Max", kBinaryMax}, {"Min", kBinaryMin}};
+  for (const One& one : kOne) {
+    if (one.name != p_.op->name) continue;
+    const bool by_tanh = one.name == "Gelu" && p_.string("approximate") == "tanh";
+    const float alpha = one.name == "Swish" ? float(p_.number("alpha")) : one.alpha;
+    const Desc x = add(kArgSrc, 0);
+    const Desc y = add(kArgDst, -1);
+    if (out_.reason.empty())
+      check(api_.eltwise(&out_.primitive, by_tanh ? Eltwise::kGeluTanh : one.algorithm, x, y, alpha, one.beta));
+    return true;
+  }
+  for (const Two& two : kTwo) {
+    if (two.name != p_.op->name) continue;
     if (p_.op_inputs != 2) {
       refuse("two operands alone are timed");
       return true;
     }
-    const Extents& y = p_.output().shape();
+    const Extents& shape = p_.output().shape();
     Extents a = p_.input(0).shape(), b = p_.input(1).shape();
-    a.insert(a.begin(), y.size() - a.size(), 1);
-    b.insert(b.begin(), y.size() - b.size(), 1);
-    const MemoryDesc* const a_desc = add(kArgSrc, 0, a);
-    const MemoryDesc* const b_desc = add(kArgSrc1, 1, b);
-    const MemoryDesc* const y_desc = add(kArgDst, -1);
-    if (out_.reason.empty()) check(api_.binary(&out_.primitive.op, known->algorithm, a_desc, b_desc, y_desc));
+    a.insert(a.begin(), shape.size() - a.size(), 1);
+    b.insert(b.begin(), shape.size() - b.size(), 1);
+    const Desc a_desc = add(kArgSrc, 0, a);
+    const Desc b_desc = add(kArgSrc1, 1, b);
+    const Desc y_desc = add(kArgDst, -1);
+    if (out_.reason.empty()) check(api_.binary(&out_.primitive, two.algorithm, a_desc, b_desc, y_desc));
     return true;
   }
-  int algorithm = known->algorithm;
-  if (p_.op->name == "Gelu" && p_.string("approximate") == "tanh") algorithm = kGeluTanh;
-  const float alpha = p_.op->name == "Swish" ? float(p_.number("alpha")) : p_.op->name == "SiLU" ? 1.0f : 0.0f;
-  const MemoryDesc* const x = add(kArgSrc, 0);
-  add(kArgDst, -1);
-  if (out_.reason.empty()) check(api_.eltwise(&out_.primitive.op, kForwardInference, algorithm, x, alpha, 0));
-  return true;
+  return false;
 }
 
 bool Describer::reduction() {
@@ -227,9 +218,9 @@ bool Describer::reduction() {
   } else if (p_.flag("noop_with_empty_axes")) {
     refuse("nothing is reduced");
   }
-  const MemoryDesc* const x_desc = add(kArgSrc, 0);
-  const MemoryDesc* const y_desc = add(kArgDst, -1, y);
-  if (out_.reason.empty()) check(api_.reduction(&out_.primitive.op, known->algorithm, x_desc, y_desc, 0, 0));
+  const Desc x_desc = add(kArgSrc, 0);
+  const Desc y_desc = add(kArgDst, -1, y);
+  if (out_.reason.empty()) check(api_.reduction(&out_.primitive, known->algorithm, x_desc, y_desc));
   return true;
 }
 
@@ -242,15 +233,13 @@ bool Describer::transpose() {
   const Extents x_strides = Layout(x).strides;
   Extents strides;
   for (int64_t axis : perm) strides.push_back(x_strides[size_t(axis)]);
-  add(kArgSrc, 0, p_.output().shape(), false, strides);
-  add(kArgDst, -1);
-  // `load` reads what is row-major in the output's extents: the operand is loaded as it lies, so both are the same.
-  out_.primitive.is_reorder = true;
+  const Desc from = add(kArgSrc, 0, p_.output().shape(), false, strides);
+  const Desc to = add(kArgDst, -1);
+  if (out_.reason.empty()) check(api_.reorder(&out_.primitive, from, api_.engine, to, api_.engine, nullptr));
   return true;
 }
 
 Described Describer::describe(bool winograd) {
-  out_.primitive.arguments.reserve(8);  // `add` gives addresses out
   if (p_.has_epilogue()) refuse("epilogues are not timed");
   if (p_.output().elements() == 0) refuse("nothing to do");
   for (const Operand& o : p_.inputs)
@@ -264,33 +253,31 @@ Described Describer::describe(bool winograd) {
 }
 
 struct OneDnn {
-  Library library{{"libdnnl.so.2", "libdnnl.so"}, "libdnnl2"};
-  Api api;
+  Library library{{"libdnnl.so.3", "libdnnl.so.2", "libdnnl.so"}, "libdnnl2"};
+  std::unique_ptr<Api> api;
   std::string name = "onednn", reason;
 
   OneDnn() {
-    reason = library.reason();
-    if (!library.open()) return;
-    bool all = library.find("dnnl_version", api.version);
-#define RIDGELINE_FIND(member, name, parameters) all = all && library.find("dnnl_" #name, api.member);
-    if (all && api.version()->major == 2) {
-      RIDGELINE_ONEDNN_FUNCTIONS(RIDGELINE_FIND)
-      all = all && library.find("dnnl_memory_desc_get_size", api.size);
+    const Version* (*version)() = nullptr;
+    if (!library.open() || !library.find("dnnl_version", version)) {
+      reason = library.reason();
+      return;
     }
-#undef RIDGELINE_FIND
-    reason = library.reason();
-    if (!all) return;
-    const Version& v = *api.version();
+    const Version& v = *version();
     name = fmt::format("onednn {}.{}.{}", v.major, v.minor, v.patch);
-    if (v.major != 2)
-      reason = fmt::format("its interface is that of version {}; version 2 is known here (Debian's libdnnl2)", v.major);
-    else if (v.cpu_runtime == kRuntimeOpenMp)
-      reason = library.find("omp_set_num_threads", api.set_threads) ? "" : library.reason();
-    else if (v.cpu_runtime != kRuntimeSequential)
-      reason = "built on another runtime than OpenMP: its threads cannot be bound here";
+    if (v.major == 2 || v.major == 3) {
+      api = v.major == 2 ? open_v2(library) : open_v3(library);
+      if (!api || !library.find("dnnl_memory_desc_get_size", api->size) ||
+          (v.cpu_runtime == kRuntimeOpenMp && !library.find("omp_set_num_threads", api->set_threads)))
+        reason = library.reason();
+      else if (v.cpu_runtime != kRuntimeOpenMp && v.cpu_runtime != kRuntimeSequential)
+        reason = "built on another runtime than OpenMP: its threads cannot be bound here";
+    } else {
+      reason = fmt::format("version {}: 2 and 3 are known here", v.major);
+    }
     if (!reason.empty()) return;
-    int status = api.engine_create(&api.engine, kCpu, 0);
-    if (status == 0) status = api.stream_create(&api.stream, api.engine, kInOrder);
+    int status = api->engine_create(&api->engine, kCpu, 0);
+    if (status == 0) status = api->stream_create(&api->stream, api->engine, kInOrder);
     if (status != 0) reason = fmt::format("no CPU engine: {}", status_text(status));
   }
 };
@@ -306,13 +293,13 @@ std::vector<Rival> onednn_rivals(const Problem& problem) {
     Rival rival;
     rival.name = dnn.name + (winograd ? " winograd" : "");
     rival.reason = dnn.reason;
-    if (rival.reason.empty() && !dnn.api.set_threads && problem.threads > 1) rival.reason = "built without threads";
+    if (rival.reason.empty() && !dnn.api->set_threads && problem.threads > 1) rival.reason = "built without threads";
     if (rival.reason.empty()) {
-      if (dnn.api.set_threads) dnn.api.set_threads(problem.threads);
-      const Described described = Describer(dnn.api, problem).describe(winograd);
+      if (dnn.api->set_threads) dnn.api->set_threads(problem.threads);
+      const Described described = Describer(*dnn.api, problem).describe(winograd);
       rival.reason = described.reason;
       if (rival.reason.empty()) {
-        auto step = std::make_unique<Step>(dnn.api, described.primitive, rival.reason);
+        auto step = std::make_unique<Step>(*dnn.api, described.primitive, described.arguments, rival.reason);
         if (!step->implementation().empty()) rival.name += " " + step->implementation();
         if (rival.reason.empty()) rival.step = std::move(step);
       }

@@ -10,24 +10,17 @@ const char* status_text(int status) {
   return status >= 0 && status < int(std::size(kTexts)) ? kTexts[status] : "unknown status";
 }
 
-Step::Step(const Api& api, const Primitive& primitive, std::string& reason) : api_(api) {
-  const std::vector<Argument>& arguments = primitive.arguments;
-  int status =
-      primitive.is_reorder
-          ? api.reorder(&description_, &arguments[0].wanted, api.engine, &arguments[1].wanted, api.engine, nullptr)
-          : api.primitive_desc_create(&description_, &primitive.op, nullptr, api.engine, nullptr);
-  if (status == 0) status = api.primitive_create(&primitive_, description_);
-  if (status != 0) {
+Step::Step(const Api& api, Handle description, std::vector<Argument> operands, std::string& reason)
+    : api_(api), description_(description), operands_(std::move(operands)) {
+  if (const int status = api.primitive_create(&primitive_, description_); status != 0) {
     reason = fmt::format("the library refuses the problem: {}", status_text(status));
     return;
   }
   const char* words = nullptr;
-  if (api.primitive_desc_query(description_, kQueryImplementation, 0, &words) == 0 && words) implementation_ = words;
-  for (const Argument& a : arguments) {
-    Bound operand{a.arg, a.input, a.plain, nullptr};
-    status = api.primitive_desc_query(description_, kQueryArgument, a.arg, &operand.wanted);
-    if (status != 0 || !operand.wanted) reason = "the library does not tell the layout that it wants";
-    operands_.push_back(operand);
+  if (api.query(description_, kQueryImplementation, 0, &words) == 0 && words) implementation_ = words;
+  for (Argument& a : operands_) {
+    const int status = api.query(description_, kQueryArgument, a.arg, &a.wanted);  // lives inside of the description
+    if (status != 0 || !a.wanted) reason = "the library does not tell the layout that it wants";
   }
 }
 
@@ -38,20 +31,20 @@ Step::~Step() {
   if (description_) api_.primitive_desc_destroy(description_);
 }
 
-const Step::Bound* Step::find(int input) const {
-  for (const Bound& operand : operands_)
+const Argument* Step::find(int input) const {
+  for (const Argument& operand : operands_)
     if (operand.input == input) return &operand;
   return nullptr;
 }
 
 int64_t Step::input_bytes(int input) const {
-  const Bound* const operand = find(input);
+  const Argument* const operand = find(input);
   return operand ? int64_t(api_.size(operand->wanted)) : 0;
 }
 
 int64_t Step::output_bytes() const { return int64_t(api_.size(find(-1)->wanted)); }
 
-void Step::reorder(const MemoryDesc* from_desc, const void* from, const MemoryDesc* to_desc, void* to) const {
+void Step::reorder(Desc from_desc, const void* from, Desc to_desc, void* to) const {
   Handle description = nullptr, primitive = nullptr;
   ExecArg arguments[2] = {{kArgSrc, nullptr}, {kArgDst, nullptr}};
   int status = api_.reorder(&description, from_desc, api_.engine, to_desc, api_.engine, nullptr);
@@ -68,14 +61,14 @@ void Step::reorder(const MemoryDesc* from_desc, const void* from, const MemoryDe
 }
 
 void Step::load(int input, const Tensor& from, void* to) {
-  if (const Bound* const operand = find(input)) reorder(&operand->plain, from.data(), operand->wanted, to);
+  if (const Argument* const operand = find(input)) reorder(operand->plain, from.data(), operand->wanted, to);
 }
 
-void Step::unload(const void* from, Tensor& to) { reorder(find(-1)->wanted, from, &find(-1)->plain, to.data()); }
+void Step::unload(const void* from, Tensor& to) { reorder(find(-1)->wanted, from, find(-1)->plain, to.data()); }
 
 void Step::bind(const std::vector<void*>& inputs, void* output) {
   std::vector<ExecArg> set;
-  for (const Bound& operand : operands_) {
+  for (const Argument& operand : operands_) {
     ExecArg a{operand.arg, nullptr};
     void* const data = operand.input < 0 ? output : inputs[size_t(operand.input)];
     const int status = api_.memory_create(&a.memory, operand.wanted, api_.engine, data);

@@ -8,25 +8,18 @@ namespace ridgeline::onednn {
 
 /// How the library sees one operand of the problem.
 struct Argument {
-  int arg;            // kArgSrc, ...
-  int input;          // of the problem; -1: the output
-  MemoryDesc plain;   // row-major
-  MemoryDesc wanted;  // the same or, before the primitive is made, any
-};
-
-/// What the problem is in the library's words.
-struct Primitive {
-  OpDesc op;
-  bool is_reorder = false;  // of arguments 0 and 1, instead of `op`
-  std::vector<Argument> arguments;
+  int arg = 0;            // kArgSrc, ...
+  int input = 0;          // of the problem; -1: the output
+  Desc plain = nullptr;   // row-major
+  Desc wanted = nullptr;  // the library's choice
 };
 
 const char* status_text(int status);
 
 class Step : public RivalStep {
  public:
-  /// `reason` is set if the library refuses.
-  Step(const Api& api, const Primitive& primitive, std::string& reason);
+  /// Takes the described primitive. `reason` is set if the library refuses.
+  Step(const Api& api, Handle description, std::vector<Argument> operands, std::string& reason);
   ~Step() override;
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
@@ -39,18 +32,13 @@ class Step : public RivalStep {
   void run(size_t set) override;
 
  private:
-  struct Bound {
-    int arg, input;
-    MemoryDesc plain;
-    const MemoryDesc* wanted;  // inside of the primitive's description
-  };
-  const Bound* find(int input) const;
-  void reorder(const MemoryDesc* from_desc, const void* from, const MemoryDesc* to_desc, void* to) const;
+  const Argument* find(int input) const;
+  void reorder(Desc from_desc, const void* from, Desc to_desc, void* to) const;
 
   const Api& api_;
   Handle description_ = nullptr, primitive_ = nullptr;
   std::string implementation_;
-  std::vector<Bound> operands_;
+  std::vector<Argument> operands_;
   std::vector<std::vector<ExecArg>> sets_;
 };
 

@@ -95,7 +95,7 @@ struct Contender {
 // ever slowed down by others, and windows between samples are slower than those in a row (17 to 19 GB/s, not 22): of
 // its windows the best counts, of all rows.
 //
-// Several take slices in turn, forwards and backwards, the first call of each not counted. Libraries with threads of
+// Several take slices in turn, forwards and backwards, 5 ms of each not counted. Libraries with threads of
 // their own let these spin for a while when they are done (OpenBLAS for 25 ms): the next one waits for that.
 void measure_beside(const std::vector<Contender>& contenders, PeakProbe& probe, bool compute, int threads,
                     const TimingOptions& options) {
@@ -112,7 +112,7 @@ void measure_beside(const std::vector<Contender>& contenders, PeakProbe& probe, 
   TimingOptions slice = options;
   slice.min_seconds = std::min(kSliceSeconds, options.min_seconds);
   slice.min_samples = 1;
-  slice.warmup_seconds = 0;
+  slice.warmup_seconds = count > 1 ? 0.005 : 0;
   std::vector<Samples> windows(count);
   const int64_t start = now_ns();
   const auto few = [&](const Contender& c) { return c.row->samples.count() < options.min_samples; };
