@@ -114,8 +114,17 @@ void cap_row(float* s, int64_t n, float cap) {
 
 void mask_row(float* s, int64_t n, DType type, const void* mask, int64_t col) {
   if (type == DType::kBool) {
+    const F32 d;
+    const hn::Rebind<uint8_t, F32> d8;
+    const hn::RebindToUnsigned<F32> d32;
+    const int64_t width = int64_t(hn::Lanes(d));
     const uint8_t* m = static_cast<const uint8_t*>(mask);
-    for (int64_t i = 0; i < n; ++i) s[i] += m[i * col] ? 0.0f : -__builtin_inff();
+    int64_t i = 0;
+    for (; col == 1 && i + width <= n; i += width) {
+      const auto hidden = hn::RebindMask(d, hn::Eq(hn::PromoteTo(d32, hn::LoadU(d8, m + i)), hn::Zero(d32)));
+      hn::StoreU(hn::Add(hn::LoadU(d, s + i), hn::IfThenElseZero(hidden, hn::Neg(hn::Inf(d)))), d, s + i);
+    }
+    for (; i < n; ++i) s[i] += m[i * col] ? 0.0f : -__builtin_inff();
     return;
   }
   float addends[256];
