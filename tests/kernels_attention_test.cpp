@@ -29,6 +29,7 @@ TEST_P(Attention, AgainstReference) {
           "q=f32[1,4,5,8] k=f32[1,2,7,8] v=f32[1,2,7,8] scale=0.35 causal=1",
           "q=f32[1,2,1,16] k=f32[1,2,33,16] v=f32[1,2,33,16] scale=0.25 causal=1",
           "q=f32[1,2,9,16] k=f32[1,2,5,16] v=f32[1,2,5,16] scale=0.25 causal=1",
+          "q=f32[1,2,3,0] k=f32[1,2,5,0] v=f32[1,2,5,7]", "q=f32[1,2,3,4] k=f32[1,2,5,4] v=f32[1,2,5,0]",
           "q=f32[0,2,3,8] k=f32[0,2,3,8] v=f32[0,2,3,8]", "q=f32[1,2,0,8] k=f32[1,2,3,8] v=f32[1,2,3,8]",
           "q=f32[1,2,3,8] k=f32[1,2,0,8] v=f32[1,2,0,8]",
           "q=f32[1,3,133,64]~25536x64x192x1 k=f32[1,3,70,64]~13440x64x192x1 v=f32[1,3,70,64]~13440x64x192x1 "
@@ -48,6 +49,7 @@ TEST_P(Attention, NarrowTypesAndSegmentsAgainstReference) {
          {"q=f16[2,6,3,20] k=f16[2,2,37,20] v=f16[2,2,37,11] mask=f16[2,1,3,1] scale=0.25",
           "q=bf16[1,4,17,33] k=bf16[1,4,65,33] v=bf16[1,4,65,7] scale=0.2 causal=1",
           "q=f16[1,2,9,16]~1152x16x128x1 k=f16[1,2,40,16]~1280x16x32x1 v=f16[1,2,40,16]~1280x16x32x1 scale=0.25",
+          "q=bf16[1,1,3,300] k=bf16[1,1,5,300] v=bf16[1,1,5,777] scale=0.05",
           "q=f16[1,1,3,1] k=f16[1,1,5,1] v=f16[1,1,5,1]"}) {
       test::check(*kernel, op, keys, 4, 0.5);
     }
@@ -106,6 +108,20 @@ TEST_P(Attention, WeightsAreExponentials) {
       EXPECT_TRUE(std::isnan(row.sum)) << bits << " beside " << other;
     }
   }
+}
+
+// Floors count the scores that somebody sees.
+TEST(AttentionKernels, CostOfWhatIsSeen) {
+  auto scores = [](const OpSchema& op, const char* keys) { return cost_of(parse_problem(op, keys)).special / 2; };
+  const OpSchema& op = *find_op("ScaledDotProductAttention", "ridgeline");
+  EXPECT_EQ(scores(op, "q=f32[2,3,4,8] k=f32[2,3,7,8] v=f32[2,3,7,8]"), 6 * 28);
+  EXPECT_EQ(scores(op, "q=f32[2,3,4,8] k=f32[2,3,7,8] v=f32[2,3,7,8] causal=1"), 6 * (4 + 5 + 6 + 7));
+  EXPECT_EQ(scores(op, "q=f32[1,1,4,8] k=f32[1,1,2,8] v=f32[1,1,2,8] causal=1"), 0 + 0 + 1 + 2);
+  const OpSchema& standard = *find_op("Attention");
+  EXPECT_EQ(scores(standard, "Q=f32[1,1,4,8] K=f32[1,1,7,8] V=f32[1,1,7,8] is_causal=1"), 1 + 2 + 3 + 4);
+  EXPECT_EQ(scores(standard, "Q=f32[1,1,4,8] K=f32[1,1,7,8] V=f32[1,1,7,8] left_window_size=1 right_window_size=2"),
+            3 + 4 + 4 + 4);
+  EXPECT_EQ(scores(standard, "Q=f32[1,1,9,8] K=f32[1,1,2,8] V=f32[1,1,2,8] left_window_size=99"), 18);
 }
 
 TEST(AttentionKernels, RowsDoNotDependOnThreads) {

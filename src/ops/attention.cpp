@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "core/saturate.h"
+#include "ops/attention.h"
 #include "ops/catalogue.h"
 #include "ops/common.h"
 
@@ -95,7 +96,10 @@ void attention_reference(Reference& c) {
 
 Cost attention_cost(const Problem& p) {
   const Heads h(p.input(kQ).shape(), p.input(kK).shape(), p.input(kV).shape());
-  const int64_t scores = saturated_product({h.batch, h.heads, h.queries, h.keys});
+  // Causal: no algorithm needs the hidden ones.
+  const int64_t seen =
+      p.flag("causal") ? seen_keys(h.keys - h.queries + 1, h.queries, h.keys) : saturated_product({h.queries, h.keys});
+  const int64_t scores = saturated_product({h.batch, h.heads, seen});
   // Two products; scale, mask, maximum, subtract, exponential, sum, divide on each score.
   return {.flops = saturated_product({scores, 2 * h.depth + 2 * h.value_depth + 6 + p.has(kMask)}),
           .read_bytes = p.read_bytes(),

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/saturate.h"
+#include "ops/attention.h"
 #include "ops/catalogue.h"
 #include "ops/common.h"
 
@@ -186,8 +187,16 @@ Cost attention_cost(const Problem& p) {
   const int64_t heads = packed ? p.integer("q_num_heads") : q[1], kv_heads = packed ? p.integer("kv_num_heads") : v[1];
   const int64_t queries = packed ? q[1] : q[2], depth = packed ? q[2] / std::max<int64_t>(1, heads) : q[3];
   const int64_t value_depth = packed ? v[2] / std::max<int64_t>(1, kv_heads) : v[3];
-  const int64_t keys = (packed ? v[1] : v[2]) + (p.has(kPastKey) ? p.input(kPastKey).shape()[2] : 0);
-  const int64_t scores = saturated_product({q[0], heads, queries, keys});
+  const int64_t own_keys = packed ? v[1] : v[2], keys = own_keys + (p.has(kPastKey) ? p.input(kPastKey).shape()[2] : 0);
+  // Without the scores that the causal mask or a window hides (with nonpad_kv_seqlen it depends on its content).
+  const bool causal = p.flag("is_causal");
+  const int64_t left = p.integer("left_window_size"), right = p.integer("right_window_size"), past = keys - own_keys;
+  int64_t seen = saturated_product({queries, keys});
+  if ((causal || left >= 0 || right >= 0) && !p.has(kValid)) {
+    if (causal || right >= 0) seen = seen_keys(past + 1 + (causal ? 0 : std::min(right, keys)), queries, keys);
+    if (left >= 0) seen -= seen_keys(past - std::min(left, past + queries), queries, keys);
+  }
+  const int64_t scores = saturated_product({q[0], heads, seen});
   const bool cap = p.number("softcap") != 0;
   return {.flops = saturated_product({scores, 2 * depth + 2 * value_depth + 6 + p.has(kMask) + 3 * cap}),
           .read_bytes = p.read_bytes(),

@@ -71,6 +71,7 @@ Support attention_support(const Problem& p) {
   if (has_output(p, kScores)) return no("the scores are wanted as a whole (qk_matmul_output)");
   if (p.has(kPastKey) && !(has_output(p, kPresentKey) && has_output(p, kPresentValue)))
     return no("reads a cache and does not hand it on (present_key, present_value)");
+  if (is_standard(p) && p.input(kQ).shape().back() == 0) return no("no depth: scores are 0 / 0");
   return EpiloguePass::check(p);
 }
 

@@ -137,7 +137,12 @@ void mask_row(float* s, int64_t n, DType type, const void* mask, int64_t col) {
 }
 
 void widen(DType type, const void* from, float* to, int64_t n) { load_block(type, from, 1, to, int(n)); }
-void narrow(const float* from, DType type, void* to, int64_t n) { store_block(type, from, to, 1, int(n), false); }
+void narrow(const float* from, DType type, void* to, int64_t n) {
+  constexpr int64_t kMost = 256;  // that store_block takes
+  for (int64_t i = 0; i < n; i += kMost)
+    store_block(type, from + i, static_cast<char*>(to) + i * element_bytes(type), 1, int(n - i < kMost ? n - i : kMost),
+                false);
+}
 
 void scale(float* y, int64_t n, float factor) {
   const F32 d;
