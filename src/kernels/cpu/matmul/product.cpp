@@ -101,9 +101,11 @@ Epilogue joined_epilogue(const Problem& p) {
   if (p.op->name == "Gemm" && p.has(2) && p.number("beta") != 0) {
     const double beta = p.number("beta");
     const std::array<std::string_view, 2> names{"v", "c"};
-    e.program = std::make_shared<const Program>(Program::parse(
+    Program program = Program::parse(
         beta == 1 ? "v + c" : "v + c * beta", names, DType::kF32,
-        [&](std::string_view name) { return name == "beta" ? std::optional<double>(beta) : std::nullopt; }));
+        [&](std::string_view name) { return name == "beta" ? std::optional<double>(beta) : std::nullopt; });
+    program.inputs[1].dtype = p.input(2).dtype;
+    e.program = std::make_shared<const Program>(std::move(program));
     e.inputs.push_back(2);
   }
   if (!p.has_epilogue()) return e;
@@ -118,11 +120,13 @@ Epilogue joined_epilogue(const Problem& p) {
   return e;
 }
 
-std::string refuse(const Problem& p, const Epilogue& e) {
-  for (int i : {0, 1})
-    if (p.input(i).dtype != DType::kF32)
-      return fmt::format("{} is {}: f32 is wanted", p.op->inputs[i].name, name(p.input(i).dtype));
-  if (p.output().dtype != DType::kF32) return fmt::format("y is {}: f32 is wanted", name(p.output().dtype));
+std::string refuse(const Problem& p, const Epilogue& e, const ProductTypes& types) {
+  for (int i : {0, 1}) {
+    const DType wanted = i == 0 ? types.a : types.b;
+    if (p.input(i).dtype != wanted)
+      return fmt::format("{} is {}: {} is wanted", p.op->inputs[i].name, name(p.input(i).dtype), name(wanted));
+  }
+  if (p.output().dtype != types.y) return fmt::format("y is {}: {} is wanted", name(p.output().dtype), name(types.y));
   if (e.too_long) return "the epilogue with Gemm's C is too long";
   if (!e.program) return {};
   if (e.program->outputs.size() != 1) return fmt::format("the epilogue has {} outputs", e.program->outputs.size());
@@ -192,10 +196,10 @@ bool Product::in_place(int input) const {
   return true;
 }
 
-Product product_of(const Problem& p, bool pack) {
+Product product_of(const Problem& p, bool pack, const ProductTypes& types) {
   Product out;
   const Epilogue e = joined_epilogue(p);
-  out.refusal = refuse(p, e);
+  out.refusal = refuse(p, e, types);
   if (!out.refusal.empty()) return out;
 
   const Layout &a = p.input(0).layout, &b = p.input(1).layout, &y = p.output().layout;

@@ -33,8 +33,11 @@ struct Product {
   bool in_place(int input) const;  // may C share this input's memory?
 };
 
-/// `pack`: a constant B will be packed ahead.
-Product product_of(const Problem& problem, bool pack);
+struct ProductTypes {
+  DType a = DType::kF32, b = DType::kF32, y = DType::kF32;
+};
+/// `pack`: a constant B will be packed ahead. `types`: what the kernel takes; strides are in elements of them.
+Product product_of(const Problem& problem, bool pack, const ProductTypes& types = {});
 
 /// The problem with all addresses; `context` must outlive its use.
 struct ProductContext {

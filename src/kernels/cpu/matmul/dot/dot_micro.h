@@ -1,0 +1,36 @@
+// Tiles of narrow products: groups of four bytes (four u8 x s8, or two bf16) are multiplied and added into 32-bit sums.
+//
+// B stands in panels of 32 columns, [step][32][4 bytes]; a step is one group. Four-byte groups are what VNNI and
+// AVX512-BF16 take as a lane and AMX as a tile's column, so one packing serves them all. Steps come in blocks of 16 (64
+// bytes of k, a tile's row), the missing ones zero; A's rows are padded alike.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace ridgeline::cpu {
+
+enum class DotType : uint8_t { kU8S8, kBf16 };  // sums in i32, exact modulo 2^32; sums in f32
+
+inline constexpr int kDotColumns = 32;                                  // of a panel
+inline constexpr int kDotBlock = 64;                                    // bytes of k that A and B are padded to
+inline constexpr int kDotPanelBlock = kDotBlock / 4 * kDotColumns * 4;  // bytes of a panel for one block of k
+inline constexpr int kMostDotRows = 32;                                 // of a tile
+
+/// sums[r][32] (4 bytes each, 128 bytes a row) = sum over `blocks` blocks of k of A's row r and B's panel.
+/// Rows up to a multiple of 16 are read in A and written in sums by the kernels that work on 16 at a time.
+using DotTile = void (*)(const uint8_t* a, int64_t a_pitch, const uint8_t* panel, int64_t blocks, int rows, void* sums);
+
+struct DotKernels {
+  std::string_view isa;       // "amx", "avx512_vnni", ...
+  int rows = 0;               // of the largest tile
+  DotTile tile = nullptr;     // null: this machine has no such instructions
+  void (*enter)() = nullptr;  // on each thread before its first tile (AMX: the tiles' shape)
+  void (*leave)() = nullptr;  // after its last
+};
+
+/// The machine's best for the type, as RIDGELINE_ISA allows. `want_amx` false: without AMX, whose tiles of 16 rows do
+/// not pay for few rows.
+const DotKernels& dot_kernels(DotType type, bool want_amx = true);
+
+}  // namespace ridgeline::cpu
