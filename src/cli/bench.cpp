@@ -39,7 +39,7 @@ void add_bench(CLI::App& app, Common& common) {
           text += fmt::format(
               "roof: of the peak measured between the samples, at the clock the kernel leaves; burst: of the machine's "
               "best window, {:.1f} Gop/s\n",
-              ceilings.f32.at(threads, ceilings.cores));
+              ceilings.compute_gop_s(arithmetic_of(given.problem)).at(threads, ceilings.cores));
         text += fmt::format("{:<28} {:>11} {:>11} {:>11} {:>9} {:>9} {:>6} {:>6}\n", "kernel", "median us", "p10",
                             "p90", "Gop/s", "GB/s", "roof", "burst");
         for (const BenchRow& row : r.rows) {

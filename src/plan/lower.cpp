@@ -68,7 +68,7 @@ Floor step_floor(const Problem& problem, const Cost& cost, const Ceilings& ceili
   if (work.flops < 0) work.flops = 0;
   work.read_bytes = cost.read_bytes;
   work.write_bytes = cost.write_bytes;
-  work.dtype = DType::kF32;
+  work.dtype = arithmetic_of(problem);
   work.special = special_work(problem, cost);
   return floor_of(work, ceilings, threads);
 }

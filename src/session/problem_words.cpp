@@ -135,6 +135,15 @@ const OpSchema& need_op(std::string_view name) {
   return *op;
 }
 
+/// dtype=u8s8 or s8s8: MatMulInteger.
+Parsed integer_matmul(Words& w, const std::string& dtype) {
+  const int64_t m = w.need("m"), n = w.need("n"), k = w.need("k"), batch = w.number("batch", 1, 1, kMostExtent);
+  const bool packed = w.flag("packed", true);
+  const std::string lead = batch > 1 ? fmt::format("{},", batch) : "";
+  return {&need_op("MatMulInteger"), fmt::format("a={}[{}{},{}] b=i8[{}{},{}]{}", dtype == "u8s8" ? "u8" : "i8", lead,
+                                                 m, k, packed ? "" : lead, k, n, packed ? "!" : "")};
+}
+
 Parsed matmul(Words& w, const std::string& dtype) {
   const int64_t m = w.need("m"), n = w.need("n"), k = w.need("k"), batch = w.number("batch", 1, 1, kMostExtent);
   const bool ta = w.flag("trans_a", false), tb = w.flag("trans_b", false), packed = w.flag("packed", true);
@@ -254,13 +263,17 @@ BenchProblem parse_bench_problem(const std::string& op, const std::vector<std::s
   for (const std::string& key : keys) out.words += " " + key;
   Words w(op, keys);
   const std::string dtype = w.take("dtype", "f32"), result = w.take("out", "");
-  if (dtype_named(dtype) == DType::kNone) fail(ErrorCode::kUsage, "dtype={}: there is no such type", dtype);
+  const bool integers = op == "matmul" && (dtype == "u8s8" || dtype == "s8s8");
+  if (!integers && dtype_named(dtype) == DType::kNone)
+    fail(ErrorCode::kUsage, "dtype={}: there is no such type", dtype);
   out.warm = w.flag("warm", false);
   out.forced = w.take("kernel", "");
   if (!w.take("tile", "").empty()) fail(ErrorCode::kUsage, "unsupported: tile= comes with a later release");
   Parsed parsed{};
   bool closed = true;
-  if (op == "matmul")
+  if (integers)
+    parsed = integer_matmul(w, dtype);
+  else if (op == "matmul")
     parsed = matmul(w, dtype);
   else if (op == "conv" && !w.has("x"))
     parsed = conv(w, dtype);

@@ -141,7 +141,7 @@ bool too_slow(const Problem& problem, const Kernel& kernel) {
 
 // The ceiling that bounds the problem, to be measured in the same seconds.
 PeakProbe probe_for(const Problem& problem, const Floor& floor, bool warm, int threads) {
-  if (floor.bound == Bound::kCompute) return f32_peak(threads);
+  if (floor.bound == Bound::kCompute) return compute_probe(arithmetic_of(problem), threads);
   const int64_t read = problem.read_bytes(), write = problem.write_bytes();
   const int64_t bytes = warm ? read + write : std::max(read + write, dram_probe_bytes());
   return write * 10 > read + write ? copy_probe(bytes, threads) : read_probe(bytes, threads);
@@ -151,7 +151,7 @@ PeakProbe probe_for(const Problem& problem, const Floor& floor, bool warm, int t
 Floor floor_beside(const Problem& problem, const Cost& cost, Ceilings ceilings, double ceiling, bool compute, bool warm,
                    int threads) {
   if (compute) {
-    ceilings.f32 = {ceiling, ceiling};
+    for (Rate* rate : {&ceilings.f32, &ceilings.bf16, &ceilings.u8s8}) *rate = {ceiling, ceiling};
   } else {
     for (auto* rates : {&ceilings.read_gb_s, &ceilings.copy_gb_s, &ceilings.write_gb_s}) {
       for (Rate& r : *rates) {
@@ -165,7 +165,7 @@ Floor floor_beside(const Problem& problem, const Cost& cost, Ceilings ceilings, 
   work.write_bytes = cost.write_bytes;
   work.special[size_t(SpecialFunction::kExp)] = cost.special;
   if (!warm) work.level = MemoryLevel::kDram;
-  (void)problem;
+  work.dtype = arithmetic_of(problem);
   return floor_of(work, ceilings, threads);
 }
 
@@ -263,7 +263,8 @@ BenchResult bench(const Problem& given, const Ceilings& ceilings, const BenchOpt
   // The whole last cache as shown, not the part of it that seemed ours: 400 MB rotated past 128 of 480 MiB let relu run
   // at 118 % of the copy bandwidth.
   const int sets = options.warm ? 1 : std::max(1, rotation_count(set_bytes, this_cpu().caches.l3));
-  result.floor = floor_beside(problem, result.cost, ceilings, ceilings.f32.at(threads, ceilings.cores), true,
+  result.floor = floor_beside(problem, result.cost, ceilings,
+                              ceilings.compute_gop_s(arithmetic_of(problem)).at(threads, ceilings.cores), true,
                               options.warm, threads);
   PeakProbe probe = probe_for(problem, result.floor, options.warm, threads);
   const bool compute = result.floor.bound == Bound::kCompute;
