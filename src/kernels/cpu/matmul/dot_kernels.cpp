@@ -230,6 +230,7 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& given
       context.zeros = zero_terms(call, buffers, d, sums, terms, zeros);
       context.terms = terms;
       gemm.finish = finish_integer;
+      gemm.want_row_sums = context.zeros != nullptr;
     }
     dot_gemm(gemm, workspace, pool);
   }

@@ -17,6 +17,14 @@ namespace hn = hwy::HWY_NAMESPACE;
 using DF = hn::CappedTag<float, 16>;
 using DI = hn::RebindToSigned<DF>;
 
+int32_t SumU8(const uint8_t* bytes, int64_t n) {
+  const hn::CappedTag<uint8_t, 64> d;
+  const hn::Repartition<uint64_t, decltype(d)> d64;
+  auto sum = hn::Zero(d64);
+  for (int64_t i = 0; i < n; i += int64_t(hn::Lanes(d))) sum = hn::Add(sum, hn::SumsOf8(hn::LoadU(d, bytes + i)));
+  return int32_t(hn::GetLane(hn::SumOfLanes(d64, sum)));
+}
+
 void FinishI32(const int32_t* sums, const int32_t* row_sums, const int32_t* terms, const int32_t* zero, int rows,
                int cols, int32_t* y, int64_t ldy) {
   const DI d;
@@ -114,12 +122,14 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ridgeline::cpu {
 namespace {
+HWY_EXPORT(SumU8);
 HWY_EXPORT(FinishI32);
 HWY_EXPORT(ScaleF32);
 HWY_EXPORT(ToF32);
 HWY_EXPORT(StoreRows);
 }  // namespace
 
+int32_t sum_u8(const uint8_t* bytes, int64_t n) { return HWY_DYNAMIC_DISPATCH(SumU8)(bytes, n); }
 void finish_i32(const int32_t* sums, const int32_t* row_sums, const int32_t* col_terms, const int32_t* zero, int rows,
                 int cols, int32_t* y, int64_t ldy) {
   HWY_DYNAMIC_DISPATCH(FinishI32)(sums, row_sums, col_terms, zero, rows, cols, y, ldy);

@@ -5,6 +5,9 @@
 
 namespace ridgeline::cpu {
 
+/// Sum of n bytes, n a multiple of 64.
+int32_t sum_u8(const uint8_t* bytes, int64_t n);
+
 /// y[r][c] = sums[r][c] + col_terms[c] - zero[c] * row_sums[r], modulo 2^32; `zero` may be null. sums rows are 32
 /// apart.
 void finish_i32(const int32_t* sums, const int32_t* row_sums, const int32_t* col_terms, const int32_t* zero, int rows,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/matmul/dot/dot_finish.h"
 #include "machine/probe.h"
 
 namespace ridgeline::cpu {
@@ -47,12 +48,6 @@ void copy_row(DotType type, const void* source, DType dtype, int64_t k, uint8_t*
   std::memset(to + bytes, 0, size_t(padded - bytes));
 }
 
-int32_t sum_of(const uint8_t* row, int64_t k) {
-  uint32_t sum = 0;
-  for (int64_t i = 0; i < k; ++i) sum += row[i];
-  return int32_t(sum);
-}
-
 struct Work {
   const DotGemm& p;
   const DotKernels& kernels;
@@ -69,7 +64,7 @@ void pack_rows(const Work& w, int64_t begin, int64_t end) {
   for (int64_t r = begin; r < end; ++r) {
     uint8_t* to = w.a + r * w.pitch;
     copy_row(p.type, static_cast<const uint8_t*>(p.a) + r * bytes, p.a_dtype, p.k, to, w.blocks * kDotBlock);
-    if (w.row_sums) w.row_sums[r] = sum_of(to, p.k);
+    if (w.row_sums) w.row_sums[r] = sum_u8(to, w.blocks * kDotBlock);
   }
 }
 
@@ -168,7 +163,7 @@ void dot_gemm(const DotGemm& problem, void* workspace, const ThreadPool& pool) {
   uint8_t* at = static_cast<uint8_t*>(workspace);
   Work w{problem, dot_kernels(problem.type, wants_amx(problem.m)), at, nullptr, nullptr, 0, 0, 0, 0, 0, 1, 1};
   at += a_bytes(problem.type, problem.m, problem.k);
-  if (problem.type == DotType::kU8S8) w.row_sums = reinterpret_cast<int32_t*>(at);
+  if (problem.want_row_sums) w.row_sums = reinterpret_cast<int32_t*>(at);
   at += sums_bytes(problem.m);
   w.scratch = at;
   w.pitch = pitch_of(problem.type, problem.k);

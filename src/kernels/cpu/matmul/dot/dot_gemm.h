@@ -23,7 +23,7 @@ void dot_column_sums(const uint8_t* panels, int64_t k, int64_t n, int32_t* sums)
 /// A finished block: sums[rows][kDotColumns] of i32 or f32, in L1, free to be overwritten.
 struct DotBlock {
   void* sums;
-  const int32_t* row_sums;  // kU8S8: of A's rows as multiplied (i8 plus 128), from the block's first; else null
+  const int32_t* row_sums;  // if wanted: of A's rows as multiplied (i8 plus 128), from the block's first; else null
   int64_t row, col;
   int rows, cols;
 };
@@ -34,6 +34,7 @@ struct DotGemm {
   const void* a = nullptr;
   DType a_dtype = DType::kU8;  // u8; i8 (128 is added); bf16; f32 (rounded to bf16)
   int64_t a_row_stride = 0;    // in elements; those of a row are contiguous
+  bool want_row_sums = false;  // kU8S8: for zero points of B
   const uint8_t* panels = nullptr;
   void (*finish)(const void* context, const DotBlock& block) = nullptr;
   const void* context = nullptr;

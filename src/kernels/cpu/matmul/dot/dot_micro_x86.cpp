@@ -164,8 +164,8 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
-// Not on the stack: GCC's intrinsic tells the compiler of its first eight bytes alone, and the stores of the others went
-// away.
+// Not on the stack: GCC's intrinsic tells the compiler of its first eight bytes alone, and the stores of the others
+// went away.
 constexpr TileConfig kTileConfig;
 RIDGELINE_AMX void enter_amx() { _tile_loadconfig(&kTileConfig); }
 RIDGELINE_AMX void leave_amx() { _tile_release(); }
