@@ -28,6 +28,7 @@ std::span<const OpSchema* const> softmax_ops();
 std::span<const OpSchema* const> normalize_ops();
 std::span<const OpSchema* const> normalize_channels_ops();
 std::span<const OpSchema* const> matmul_ops();
+std::span<const OpSchema* const> low_bit_ops();
 std::span<const OpSchema* const> conv_ops();
 std::span<const OpSchema* const> pool_ops();
 std::span<const OpSchema* const> attention_ops();

@@ -8,6 +8,7 @@ namespace ridgeline::cpu {
 extern const Kernel kMatVec[3];        // few rows, B packed ahead
 extern const Kernel kMatMulPacked[3];  // B packed ahead
 extern const Kernel kMatMulAny[3];     // any B
+extern const Kernel kLowBit;           // LowBitMatMul
 extern const Kernel kMatMulDot[4];     // bf16, and 8-bit integers for MatMulInteger
 
 }  // namespace ridgeline::cpu

@@ -1,0 +1,260 @@
+#include "kernels/cpu/matmul/low/low_tiles.h"
+
+#include "kernels/cpu/simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/matmul/low/low_tiles.cpp"
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace ridgeline::cpu {
+namespace {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr int kColumns = 32;
+constexpr int kAhead = 1024;  // bytes
+using D = hn::CappedTag<float, 16>;
+using DI = hn::RebindToSigned<D>;
+using D16 = hn::Rebind<uint16_t, D>;
+using D8 = hn::Rebind<uint8_t, D>;
+using V = hn::Vec<D>;
+
+HWY_INLINE V Half(const D d, const uint16_t* p) {
+  const hn::Rebind<hwy::float16_t, D> half;
+  return hn::PromoteTo(d, hn::BitCast(half, hn::LoadU(D16(), p)));
+}
+HWY_INLINE V Brain(const D d, const uint16_t* p) {
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(hn::RebindToUnsigned<D>(), hn::LoadU(D16(), p))));
+}
+// f32, f16 or u8 by their size.
+HWY_INLINE V Number(const D d, const void* data, int64_t at, int bytes) {
+  if (bytes == 4) return hn::LoadU(d, static_cast<const float*>(data) + at);
+  if (bytes == 2) return Half(d, static_cast<const uint16_t*>(data) + at);
+#if HWY_TARGET == HWY_SCALAR  // promotes to twice the width alone
+  return hn::Set(d, float(static_cast<const uint8_t*>(data)[at]));
+#else
+  return hn::ConvertTo(d, hn::PromoteTo(DI(), hn::LoadU(D8(), static_cast<const uint8_t*>(data) + at)));
+#endif
+}
+
+void Scales(const LowSources& from, float* scale, float* low) {
+  const D d;
+  const int64_t n = int64_t(hn::Lanes(d));
+  const int64_t super = from.super_scale ? from.groups / from.super_groups : 1,
+                super_min = from.super_min ? from.groups / from.super_min_groups : 1;
+  for (int64_t g = 0; g < from.groups; ++g) {
+    for (int64_t c = 0; c < kColumns; c += n) {
+      V s = Number(d, from.scale, g * kColumns + c, from.scale_bytes);
+      if (from.super_scale)
+        s = hn::Mul(s, Number(d, from.super_scale, g / super * kColumns + c, from.super_scale_bytes));
+      V l = hn::Zero(d);
+      if (from.min) {
+        l = Number(d, from.min, g * kColumns + c, from.min_bytes);
+        if (from.super_min)
+          l = hn::Mul(l, Number(d, from.super_min, g / super_min * kColumns + c, from.super_min_bytes));
+      }
+      if (from.zero) l = hn::MulAdd(s, Number(d, from.zero, g * kColumns + c, 1), l);
+      for (int64_t r = 0; r < from.repeat; ++r) {
+        hn::StoreU(s, d, scale + (g * from.repeat + r) * kColumns + c);
+        if (low) hn::StoreU(l, d, low + (g * from.repeat + r) * kColumns + c);
+      }
+    }
+  }
+}
+
+void Widen(const void* a, int64_t count, int kind, float* to) {
+  const D d;
+  const int64_t n = int64_t(hn::Lanes(d));
+  int64_t i = 0;
+  const uint16_t* half = static_cast<const uint16_t*>(a);
+  for (; i + n <= count; i += n) {
+    hn::StoreU(kind == 0   ? hn::LoadU(d, static_cast<const float*>(a) + i)
+               : kind == 1 ? Half(d, half + i)
+                           : Brain(d, half + i),
+               d, to + i);
+  }
+  if (i == count) return;
+  HWY_ALIGN float last[16];
+  HWY_ALIGN uint16_t narrow[16] = {};
+  if (kind == 0) {
+    for (; i < count; ++i) to[i] = static_cast<const float*>(a)[i];
+    return;
+  }
+  for (int64_t j = i; j < count; ++j) narrow[j - i] = half[j];
+  hn::StoreU(kind == 1 ? Half(d, narrow) : Brain(d, narrow), d, last);
+  for (int64_t j = i; j < count; ++j) to[j] = last[j - i];
+}
+
+void Quantize(const float* a, int64_t k, int64_t block, int64_t chunk, int offset, int8_t* levels, float* scale,
+              float* weighted, int32_t* start) {
+  const D d;
+  const DI di;
+  const hn::Rebind<int8_t, D> d8;
+  const int64_t n = int64_t(hn::Lanes(d));
+  for (int64_t b = 0; b < k; b += block) {
+    V most = hn::Zero(d);
+    float largest = 0;
+    int64_t i = b;
+    for (; i + n <= b + block; i += n) most = hn::Max(most, hn::Abs(hn::LoadU(d, a + i)));
+    largest = hn::GetLane(hn::MaxOfLanes(d, most));
+    for (; i < b + block; ++i) largest = a[i] > largest ? a[i] : -a[i] > largest ? -a[i] : largest;
+    const float inverse = largest > 0 ? 127.0f / largest : 0, step = largest > 0 ? largest / 127.0f : 0;
+    const V by = hn::Set(d, inverse);
+    for (int64_t c = b; c < b + block; c += chunk) {
+      auto sums = hn::Zero(di);
+      int32_t sum = 0;
+      int64_t t = c;
+      for (; t + n <= c + chunk; t += n) {
+        const auto q = hn::NearestInt(hn::Mul(hn::LoadU(d, a + t), by));
+        sums = hn::Add(sums, q);
+        hn::StoreU(hn::DemoteTo(d8, q), d8, levels + t);
+      }
+      sum = hn::GetLane(hn::SumOfLanes(di, sums));
+      for (; t < c + chunk; ++t) {
+        levels[t] = int8_t(__builtin_nearbyintf(a[t] * inverse));
+        sum += levels[t];
+      }
+      const int64_t at = c / chunk;
+      scale[at] = step;
+      weighted[at] = step * float(sum);
+      start[at] = -offset * sum;
+    }
+  }
+}
+
+// One vector of 16 (or fewer) columns at a time would read each activation again; two or four share it.
+template <int MR, int kBits>
+HWY_INLINE void Step(const LowTile& t, const float* a, const uint8_t* w, int64_t column, const V scale, const V low,
+                     V (&acc)[MR]) {
+  const D d;
+  const DI di;
+  if constexpr (kBits == 16) {
+    const uint16_t* p = reinterpret_cast<const uint16_t*>(w) + column;
+    const V x = t.kind == 1 ? Half(d, p) : Brain(d, p);
+#pragma GCC unroll 8
+    for (int r = 0; r < MR; ++r) acc[r] = hn::MulAdd(hn::Set(d, a[r * t.a_pitch]), x, acc[r]);
+    return;
+  }
+  auto v = hn::LoadU(di, reinterpret_cast<const int32_t*>(w) + column);
+  if constexpr (kBits == 8) v = hn::Xor(v, hn::Set(di, int32_t(0x80808080)));
+#pragma GCC unroll 8
+  for (int i = 0; i < (kBits == 8 ? 4 : 8); ++i) {
+    const auto level = kBits == 8 ? hn::ShiftRight<24>(hn::ShiftLeftSame(v, 24 - 8 * i))
+                                  : hn::And(hn::ShiftRightSame(v, i < 4 ? 8 * i : 8 * (i - 4) + 4), hn::Set(di, 15));
+    const V x = hn::MulSub(hn::ConvertTo(d, level), scale, low);
+#pragma GCC unroll 8
+    for (int r = 0; r < MR; ++r) acc[r] = hn::MulAdd(hn::Set(d, a[r * t.a_pitch + i]), x, acc[r]);
+  }
+}
+
+template <int MR, int kBits>
+void Tile(const LowTile& t) {
+  const D d;
+  constexpr int kWidth = int(hn::MaxLanes(d)), kVectors = kColumns / kWidth;
+  constexpr int kTogether = kVectors < 2 ? 1 : 2;
+  constexpr int kSteps = kBits == 16 ? 1 : kBits == 8 ? 4 : 8;  // of k a step
+  constexpr int64_t kStepBytes = kBits == 16 ? 64 : 128;
+  for (int v = 0; v < kVectors; v += kTogether) {
+    V acc[kTogether][MR];
+#pragma GCC unroll 2
+    for (int j = 0; j < kTogether; ++j) {
+#pragma GCC unroll 8
+      for (int r = 0; r < MR; ++r) acc[j][r] = hn::Zero(d);
+    }
+    const uint8_t* w = t.w;
+    const float* a = t.a;
+    for (int64_t chunk = 0; chunk < t.chunks; ++chunk) {
+      V scale[kTogether], low[kTogether];
+#pragma GCC unroll 2
+      for (int j = 0; j < kTogether; ++j) {
+        const int64_t at = chunk * kColumns + (v + j) * kWidth;
+        scale[j] = kBits == 16 ? hn::Zero(d) : hn::LoadU(d, t.scales.scale + at);
+        low[j] = kBits == 16    ? hn::Zero(d)
+                 : t.scales.low ? hn::LoadU(d, t.scales.low + at)
+                 : kBits == 4   ? hn::Mul(scale[j], hn::Set(d, float(t.offset)))
+                                : hn::Zero(d);
+      }
+      for (int64_t step = 0; step < t.chunk / kSteps; ++step, w += kStepBytes, a += kSteps) {
+        hwy::Prefetch(w + kAhead);
+        hwy::Prefetch(w + kAhead + 64);
+#pragma GCC unroll 2
+        for (int j = 0; j < kTogether; ++j) Step<MR, kBits>(t, a, w, (v + j) * kWidth, scale[j], low[j], acc[j]);
+      }
+    }
+#pragma GCC unroll 2
+    for (int j = 0; j < kTogether; ++j) {
+#pragma GCC unroll 8
+      for (int r = 0; r < MR; ++r) hn::StoreU(acc[j][r], d, t.sums + r * kColumns + (v + j) * kWidth);
+    }
+  }
+}
+
+template <int MR>
+void OfBits(const LowTile& t) {
+  if (t.bits == 16)
+    Tile<MR, 16>(t);
+  else if (t.bits == 8)
+    Tile<MR, 8>(t);
+  else
+    Tile<MR, 4>(t);
+}
+
+void TileF32(const LowTile& t, int rows) {
+  switch (rows) {
+    case 1:
+      return OfBits<1>(t);
+    case 2:
+      return OfBits<2>(t);
+    case 3:
+      return OfBits<3>(t);
+    case 4:
+      return OfBits<4>(t);
+    case 5:
+      return OfBits<5>(t);
+    default:
+      return OfBits<6>(t);
+  }
+}
+
+void Unpack(const uint8_t* panel, int64_t k, uint8_t* to) {
+  const hn::CappedTag<uint8_t, 64> d;
+  const int64_t n = int64_t(hn::Lanes(d)), step = kColumns * 4;
+  const auto mask = hn::Set(d, uint8_t(15));
+  for (int64_t s = 0; s < k / 8; ++s, panel += step, to += 2 * step) {
+    for (int64_t i = 0; i < step; i += n) {
+      const auto v = hn::LoadU(d, panel + i);
+      hn::StoreU(hn::And(v, mask), d, to + i);
+      hn::StoreU(hn::ShiftRight<4>(v), d, to + step + i);
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace
+}  // namespace ridgeline::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ridgeline::cpu {
+namespace {
+HWY_EXPORT(Scales);
+HWY_EXPORT(Widen);
+HWY_EXPORT(Quantize);
+HWY_EXPORT(TileF32);
+HWY_EXPORT(Unpack);
+}  // namespace
+
+void low_scales(const LowSources& from, float* scale, float* low) { HWY_DYNAMIC_DISPATCH(Scales)(from, scale, low); }
+void low_widen(const void* a, int64_t n, int kind, float* to) { HWY_DYNAMIC_DISPATCH(Widen)(a, n, kind, to); }
+void low_quantize(const float* a, int64_t k, int64_t block, int64_t chunk, int offset, int8_t* levels, float* scale,
+                  float* weighted, int32_t* start) {
+  HWY_DYNAMIC_DISPATCH(Quantize)(a, k, block, chunk, offset, levels, scale, weighted, start);
+}
+void low_tile_f32(const LowTile& tile, int rows) { HWY_DYNAMIC_DISPATCH(TileF32)(tile, rows); }
+void low_unpack(const uint8_t* panel, int64_t k, uint8_t* to) { HWY_DYNAMIC_DISPATCH(Unpack)(panel, k, to); }
+
+}  // namespace ridgeline::cpu
+#endif

@@ -1,0 +1,69 @@
+// The inner loops of LowBitMatMul. Plain pointers only: this is included by per-target code.
+#pragma once
+
+#include <cstdint>
+
+namespace ridgeline::cpu {
+
+/// A panel's scales as the tiles want them: [chunks][32], w = scale * (level - offset) - low.
+struct LowScales {
+  const float* scale = nullptr;
+  const float* low = nullptr;  // null: 0 throughout
+};
+
+/// What stands behind a panel's scales, each [groups][32] in its panel; null where absent.
+struct LowSources {
+  const void *scale = nullptr, *zero = nullptr, *min = nullptr, *super_scale = nullptr, *super_min = nullptr;
+  int scale_bytes = 4, min_bytes = 4, super_scale_bytes = 4, super_min_bytes = 4;  // f32, f16, or u8
+  int64_t groups = 1, super_groups = 1, super_min_groups = 1;
+  int64_t repeat = 1;  // chunks a group
+};
+void low_scales(const LowSources& from, float* scale, float* low);
+
+/// Rows of activations in f32 (from f32, f16 or bf16).
+void low_widen(const void* a, int64_t n, int kind, float* to);  // kind: 0 f32, 1 f16, 2 bf16
+/// One row, quantized in blocks: levels, and for each chunk: scale, scale * sum of levels, -offset * sum of levels.
+void low_quantize(const float* a, int64_t k, int64_t block, int64_t chunk, int offset, int8_t* levels, float* scale,
+                  float* weighted, int32_t* start);
+
+/// sums[rows][32] = A (f32) times a panel.
+struct LowTile {
+  const float* a = nullptr;
+  int64_t a_pitch = 0;  // floats
+  const uint8_t* w = nullptr;
+  LowScales scales;
+  int64_t chunks = 0, chunk = 0;
+  int bits = 0;
+  int kind = 0;  // of 16 bits: 1 f16, 2 bf16
+  int offset = 0;
+  float* sums = nullptr;
+};
+inline constexpr int kLowRows = 6;  // at most
+void low_tile_f32(const LowTile& tile, int rows);
+
+/// The same with quantized activations. Each row has its levels, scales, weighted sums and starts, `chunk_pitch` apart.
+struct LowDotTile {
+  const int8_t* a = nullptr;
+  int64_t a_pitch = 0;
+  const float *scale = nullptr, *weighted = nullptr;
+  const int32_t* start = nullptr;
+  int64_t chunk_pitch = 0;
+  bool one_scale = false;  // of a row
+  const uint8_t* w = nullptr;
+  LowScales scales;
+  int64_t chunks = 0, chunk = 0;
+  int bits = 0;
+  float* sums = nullptr;
+};
+struct LowDotKernels {
+  int rows = 0;  // of the largest tile; 0: none on this machine
+  void (*tile)(const LowDotTile& tile, int rows) = nullptr;
+  void (*enter)(int64_t chunk) = nullptr;
+  void (*leave)() = nullptr;
+  bool unpacked = false;  // 4-bit levels are wanted one a byte, [k / 4][32][4]
+};
+LowDotKernels low_dot_kernels(int64_t m, int64_t chunk);
+/// 4-bit levels of one panel, one a byte.
+void low_unpack(const uint8_t* panel, int64_t k, uint8_t* to);
+
+}  // namespace ridgeline::cpu

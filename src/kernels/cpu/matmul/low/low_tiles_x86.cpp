@@ -1,0 +1,249 @@
+// LowBitMatMul's tiles with quantized activations on x86: levels of weights are unsigned, those of activations signed,
+// their sums over a chunk exact in i32; each chunk's sum is scaled into f32. Sums start at -offset times the chunk's
+// sum of activations, so that the offset costs nothing.
+#include "kernels/cpu/matmul/low/low_tiles.h"
+#include "kernels/cpu/simd.h"
+#include "machine/probe.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+namespace ridgeline::cpu {
+namespace {
+
+constexpr int kColumns = 32;
+constexpr int64_t kStepBytes = kColumns * 4;
+constexpr int kAhead = 1024;
+
+#define RIDGELINE_VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
+#define RIDGELINE_AVX2 __attribute__((target("avx2,fma")))
+
+RIDGELINE_VNNI inline __m512i four(const int8_t* a) {
+  int32_t bits;
+  __builtin_memcpy(&bits, a, 4);
+  return _mm512_set1_epi32(bits);
+}
+
+// 16 columns at a time: MR sums in i32 and MR in f32. kOneScale: a row's scale is applied once, at the end.
+template <int MR, int kBits, bool kLow, bool kOneScale>
+RIDGELINE_VNNI void tile_vnni(const LowDotTile& t) {
+  const __m512i mask = _mm512_set1_epi8(15);
+  for (int half = 0; half < 2; ++half) {
+    const uint8_t* w = t.w + half * 64;
+    const int8_t* a = t.a;
+    __m512 total[MR];
+#pragma GCC unroll 16
+    for (int r = 0; r < MR; ++r) total[r] = _mm512_setzero_ps();
+    for (int64_t chunk = 0; chunk < t.chunks; ++chunk) {
+      __m512i acc[MR];
+#pragma GCC unroll 16
+      for (int r = 0; r < MR; ++r) acc[r] = _mm512_set1_epi32(t.start[r * t.chunk_pitch + chunk]);
+      if constexpr (kBits == 8) {
+#pragma GCC unroll 2
+        for (int64_t step = 0; step < t.chunk / 4; ++step, w += kStepBytes, a += 4) {
+          const __m512i x = _mm512_loadu_si512(w);
+          if (MR <= 4) _mm_prefetch(reinterpret_cast<const char*>(w + kAhead), _MM_HINT_T0);
+#pragma GCC unroll 16
+          for (int r = 0; r < MR; ++r) acc[r] = _mm512_dpbusd_epi32(acc[r], x, four(a + r * t.a_pitch));
+        }
+      } else {
+#pragma GCC unroll 2
+        for (int64_t step = 0; step < t.chunk / 8; ++step, w += kStepBytes, a += 8) {
+          const __m512i both = _mm512_loadu_si512(w);
+          if (MR <= 4) _mm_prefetch(reinterpret_cast<const char*>(w + kAhead), _MM_HINT_T0);
+          const __m512i low = _mm512_and_si512(both, mask), high = _mm512_and_si512(_mm512_srli_epi16(both, 4), mask);
+#pragma GCC unroll 16
+          for (int r = 0; r < MR; ++r) acc[r] = _mm512_dpbusd_epi32(acc[r], low, four(a + r * t.a_pitch));
+#pragma GCC unroll 16
+          for (int r = 0; r < MR; ++r) acc[r] = _mm512_dpbusd_epi32(acc[r], high, four(a + r * t.a_pitch + 4));
+        }
+      }
+      const __m512 scale = _mm512_loadu_ps(t.scales.scale + chunk * kColumns + half * 16);
+#pragma GCC unroll 16
+      for (int r = 0; r < MR; ++r) {
+        const __m512 sum = _mm512_cvtepi32_ps(acc[r]);
+        const __m512 by = kOneScale ? scale : _mm512_mul_ps(scale, _mm512_set1_ps(t.scale[r * t.chunk_pitch + chunk]));
+        total[r] = _mm512_fmadd_ps(sum, by, total[r]);
+      }
+      if constexpr (kLow) {
+        const __m512 low = _mm512_loadu_ps(t.scales.low + chunk * kColumns + half * 16);
+#pragma GCC unroll 16
+        for (int r = 0; r < MR; ++r)
+          total[r] = _mm512_fnmadd_ps(low, _mm512_set1_ps(t.weighted[r * t.chunk_pitch + chunk]), total[r]);
+      }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < MR; ++r) {
+      // With kLow the minima were taken with the row's scale in them already.
+      const __m512 y = kOneScale ? _mm512_mul_ps(total[r], _mm512_set1_ps(t.scale[r * t.chunk_pitch])) : total[r];
+      _mm512_storeu_ps(t.sums + r * kColumns + half * 16, y);
+    }
+  }
+}
+
+template <int MR>
+RIDGELINE_VNNI void any_vnni(const LowDotTile& t) {
+  if (t.bits == 8) {
+    if (t.scales.low) return tile_vnni<MR, 8, true, false>(t);
+    return t.one_scale ? tile_vnni<MR, 8, false, true>(t) : tile_vnni<MR, 8, false, false>(t);
+  }
+  if (t.scales.low) return tile_vnni<MR, 4, true, false>(t);
+  return t.one_scale ? tile_vnni<MR, 4, false, true>(t) : tile_vnni<MR, 4, false, false>(t);
+}
+
+// Without VNNI: u8 x s8 into i16 saturates above 7 bits, so levels of 8 bits are cut into seven and one.
+template <int MR, int kBits>
+RIDGELINE_AVX2 void tile_avx2(const LowDotTile& t) {
+  const __m256i ones = _mm256_set1_epi16(1), top_weight = _mm256_set1_epi16(128), seven = _mm256_set1_epi8(127),
+                one = _mm256_set1_epi8(1), mask = _mm256_set1_epi8(15);
+  for (int part = 0; part < 4; ++part) {
+    const uint8_t* w = t.w + part * 32;
+    const int8_t* a = t.a;
+    __m256 total[MR];
+#pragma GCC unroll 4
+    for (int r = 0; r < MR; ++r) total[r] = _mm256_setzero_ps();
+    for (int64_t chunk = 0; chunk < t.chunks; ++chunk) {
+      __m256i acc[MR];
+#pragma GCC unroll 4
+      for (int r = 0; r < MR; ++r) acc[r] = _mm256_set1_epi32(t.start[r * t.chunk_pitch + chunk]);
+      for (int64_t k = 0; k < t.chunk; k += kBits == 8 ? 4 : 8, w += kStepBytes, a += kBits == 8 ? 4 : 8) {
+        const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w));
+        const __m256i low = _mm256_and_si256(both, kBits == 8 ? seven : mask);
+        const __m256i high = kBits == 8 ? _mm256_and_si256(_mm256_srli_epi16(both, 7), one)
+                                        : _mm256_and_si256(_mm256_srli_epi16(both, 4), mask);
+#pragma GCC unroll 4
+        for (int r = 0; r < MR; ++r) {
+          int32_t first, second;
+          __builtin_memcpy(&first, a + r * t.a_pitch, 4);
+          __builtin_memcpy(&second, a + r * t.a_pitch + (kBits == 8 ? 0 : 4), 4);
+          acc[r] =
+              _mm256_add_epi32(acc[r], _mm256_madd_epi16(_mm256_maddubs_epi16(low, _mm256_set1_epi32(first)), ones));
+          acc[r] = _mm256_add_epi32(acc[r], _mm256_madd_epi16(_mm256_maddubs_epi16(high, _mm256_set1_epi32(second)),
+                                                              kBits == 8 ? top_weight : ones));
+        }
+      }
+      const __m256 scale = _mm256_loadu_ps(t.scales.scale + chunk * kColumns + part * 8);
+#pragma GCC unroll 4
+      for (int r = 0; r < MR; ++r) {
+        const __m256 by = _mm256_mul_ps(scale, _mm256_set1_ps(t.scale[r * t.chunk_pitch + chunk]));
+        total[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc[r]), by, total[r]);
+        if (t.scales.low)
+          total[r] = _mm256_fnmadd_ps(_mm256_loadu_ps(t.scales.low + chunk * kColumns + part * 8),
+                                      _mm256_set1_ps(t.weighted[r * t.chunk_pitch + chunk]), total[r]);
+      }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < MR; ++r) _mm256_storeu_ps(t.sums + r * kColumns + part * 8, total[r]);
+  }
+}
+
+template <int MR>
+void any_avx2(const LowDotTile& t) {
+  t.bits == 8 ? tile_avx2<MR, 8>(t) : tile_avx2<MR, 4>(t);
+}
+
+using Tiles = void (*)(const LowDotTile&);
+void vnni(const LowDotTile& t, int rows) {
+  static constexpr Tiles kTable[] = {any_vnni<1>,  any_vnni<1>,  any_vnni<2>, any_vnni<3>, any_vnni<4>,
+                                     any_vnni<5>,  any_vnni<6>,  any_vnni<7>, any_vnni<8>, any_vnni<9>,
+                                     any_vnni<10>, any_vnni<11>, any_vnni<12>};
+  kTable[rows](t);
+}
+void avx2(const LowDotTile& t, int rows) {
+  static constexpr Tiles kTable[] = {any_avx2<1>, any_avx2<1>, any_avx2<2>, any_avx2<3>, any_avx2<4>};
+  kTable[rows](t);
+}
+
+// ---- AMX: 32 rows x 32 columns; a chunk of k goes through the tiles in pieces of 64 (or 32) bytes. Its sums are
+// stored, scaled and added in the first cache: the more, the longer the chunks.
+
+#define RIDGELINE_AMX __attribute__((target("amx-tile,amx-int8,avx512f,avx512bw,avx512vl")))
+
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {};
+  uint8_t rows[16] = {};
+};
+constexpr TileConfig tile_config(int bytes) {  // 4 and 5: rows of A; 6 and 7: columns of w
+  TileConfig c;
+  for (int i = 0; i < 8; ++i) {
+    c.row_bytes[i] = uint16_t(i == 4 || i == 5 ? bytes : 64);
+    c.rows[i] = uint8_t(i >= 6 ? bytes / 4 : 16);
+  }
+  return c;
+}
+constexpr TileConfig kWhole = tile_config(64), kHalf = tile_config(32);
+
+RIDGELINE_AMX void enter_amx(int64_t chunk) { _tile_loadconfig(chunk % 64 ? &kHalf : &kWhole); }
+RIDGELINE_AMX void leave_amx() { _tile_release(); }
+
+RIDGELINE_AMX void tile_amx(const LowDotTile& t, int rows) {
+  alignas(64) int32_t sums[32 * kColumns];
+  const int64_t piece = t.chunk % 64 ? 32 : 64;
+  const int8_t *a = t.a, *a2 = t.a + 16 * t.a_pitch;
+  const uint8_t* w = t.w;
+  for (int r = 0; r < rows * kColumns; r += 16) _mm512_storeu_ps(t.sums + r, _mm512_setzero_ps());
+  for (int64_t chunk = 0; chunk < t.chunks; ++chunk) {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int64_t k = 0; k < t.chunk; k += piece, a += piece, a2 += piece, w += piece / 4 * kStepBytes) {
+      _tile_loadd(6, w, kStepBytes);
+      _tile_loadd(4, a, size_t(t.a_pitch));
+      _tile_loadd(7, w + 64, kStepBytes);
+      _tile_dpbsud(0, 4, 6);
+      _tile_dpbsud(1, 4, 7);
+      if (rows <= 16) continue;
+      _tile_loadd(5, a2, size_t(t.a_pitch));
+      _tile_dpbsud(2, 5, 6);
+      _tile_dpbsud(3, 5, 7);
+    }
+    _tile_stored(0, sums, kStepBytes);
+    _tile_stored(1, sums + 16, kStepBytes);
+    if (rows > 16) {
+      _tile_stored(2, sums + 16 * kColumns, kStepBytes);
+      _tile_stored(3, sums + 16 * kColumns + 16, kStepBytes);
+    }
+    asm volatile("" : : : "memory");
+    const __m512 s0 = _mm512_loadu_ps(t.scales.scale + chunk * kColumns),
+                 s1 = _mm512_loadu_ps(t.scales.scale + chunk * kColumns + 16);
+    for (int r = 0; r < rows; ++r) {
+      const int64_t at = r * t.chunk_pitch + chunk;
+      const __m512i start = _mm512_set1_epi32(t.start[at]);
+      const __m512 scale = _mm512_set1_ps(t.scale[at]);
+      float* y = t.sums + r * kColumns;
+      __m512 v0 = _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_load_si512(sums + r * kColumns), start));
+      __m512 v1 = _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_load_si512(sums + r * kColumns + 16), start));
+      v0 = _mm512_fmadd_ps(v0, _mm512_mul_ps(s0, scale), _mm512_loadu_ps(y));
+      v1 = _mm512_fmadd_ps(v1, _mm512_mul_ps(s1, scale), _mm512_loadu_ps(y + 16));
+      if (t.scales.low) {
+        const __m512 weighted = _mm512_set1_ps(t.weighted[at]);
+        v0 = _mm512_fnmadd_ps(_mm512_loadu_ps(t.scales.low + chunk * kColumns), weighted, v0);
+        v1 = _mm512_fnmadd_ps(_mm512_loadu_ps(t.scales.low + chunk * kColumns + 16), weighted, v1);
+      }
+      _mm512_storeu_ps(y, v0);
+      _mm512_storeu_ps(y + 16, v1);
+    }
+  }
+}
+
+}  // namespace
+
+LowDotKernels low_dot_kernels(int64_t m, int64_t chunk) {
+  const Cpu& cpu = this_cpu();
+  if (active_isa() == Isa::kScalar) return {};
+  const bool wide = active_isa() == Isa::kAvx512;
+  if (wide && cpu.has("amx_int8") && m >= 12 && chunk % 32 == 0) return {32, tile_amx, enter_amx, leave_amx, true};
+  if (wide && cpu.has("avx512_vnni")) return {12, vnni};
+  return {4, avx2};
+}
+
+}  // namespace ridgeline::cpu
+
+#else
+
+namespace ridgeline::cpu {
+LowDotKernels low_dot_kernels(int64_t, int64_t) { return {}; }
+}  // namespace ridgeline::cpu
+#endif

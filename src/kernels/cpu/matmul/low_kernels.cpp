@@ -1,0 +1,291 @@
+// cpu.low_bit: LowBitMatMul. Weights are packed ahead; with act = i8 by integer dot products, else levels become f32 on
+// their way to the multiply-adds.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/elementwise/program_block.h"
+#include "kernels/cpu/matmul/dot/dot_finish.h"
+#include "kernels/cpu/matmul/kernels.h"
+#include "kernels/cpu/matmul/low/low_tiles.h"
+#include "kernels/cpu/matmul/low/low_weights.h"
+#include "machine/probe.h"
+
+namespace ridgeline::cpu {
+namespace {
+
+int64_t round_up(int64_t a, int64_t b) { return (a + b - 1) / b * b; }
+constexpr int kTileRows = 32;
+
+struct LowProduct {
+  LowShape shape;
+  LowDotKernels dot;
+  std::shared_ptr<const PreparedProgram> program;
+  struct Further {  // an operand of the epilogue
+    int input;
+    int64_t element_bytes, row, col;
+  };
+  std::vector<Further> operands;
+  // Workspace: activations of all rows, then each thread's own.
+  int64_t a_pitch = 0;                                                  // bytes of a row of levels, or of f32
+  int64_t levels = 0, scale = 0, weighted = 0, start = 0, threads = 0;  // offsets
+  int64_t scales_bytes = 0, unpacked_bytes = 0, widened_bytes = 0, thread_bytes = 0;
+};
+
+// An epilogue's operand over [m, n]: all of y's leading axes are rows.
+std::optional<LowProduct::Further> further(const Problem& p, int input, const LowShape& s) {
+  const Operand& o = p.input(input);
+  const int64_t bytes = bytes_of(o.dtype, 1);
+  if (!o.layout.is_row_major() || info(o.dtype).bits < 8) return std::nullopt;
+  if (o.elements() == 1) return LowProduct::Further{input, bytes, 0, 0};
+  if (o.elements() == s.n && o.shape().back() == s.n) return LowProduct::Further{input, bytes, 0, 1};
+  if (o.shape() == p.output().shape()) return LowProduct::Further{input, bytes, s.n, 1};
+  return std::nullopt;
+}
+
+LowProduct low_product(const Problem& p) {
+  LowProduct l;
+  LowShape& s = l.shape = low_shape(p);
+  if (!s.refusal.empty()) return l;
+  if (p.has_epilogue()) {
+    if (std::string why = PreparedProgram::reject(*p.program); !why.empty()) {
+      s.refusal = why;
+      return l;
+    }
+    l.program = std::make_shared<const PreparedProgram>(*p.program);
+    for (int i = p.op_inputs; i < int(p.inputs.size()); ++i) {
+      const auto operand = further(p, i, s);
+      if (!operand || l.operands.size() == 16) {
+        s.refusal = "an operand of the epilogue is neither whole, nor a row, nor one number";
+        return l;
+      }
+      l.operands.push_back(*operand);
+    }
+  }
+  if (s.quantize) {
+    l.dot = low_dot_kernels(s.m, s.chunk);
+    if (!l.dot.rows) s.refusal = "no integer dot products at this instruction set";
+  }
+  const int64_t rows = round_up(s.m, 16), per_chunk = round_up(rows * s.chunks * 4, 64);
+  l.a_pitch = s.quantize ? (round_up(s.k, 64) / 64 | 1) * 64 : s.a == DType::kF32 ? s.k * 4 : round_up(s.k * 4, 64);
+  l.levels = 0;
+  const bool copies = s.quantize || s.a != DType::kF32;
+  int64_t at = copies ? round_up(rows * l.a_pitch, 64) : 0;
+  if (s.quantize) {
+    l.scale = at, l.weighted = at + per_chunk, l.start = at + 2 * per_chunk;
+    at += 3 * per_chunk;
+  }
+  l.threads = at;
+  l.scales_bytes = s.bits == 16 ? 0 : round_up(s.chunks * kLowColumns * 4, 64);
+  l.unpacked_bytes = s.quantize && l.dot.unpacked && s.bits == 4 ? s.k * kLowColumns : 0;
+  l.widened_bytes = s.quantize ? round_up(s.k * 4, 64) : 0;
+  l.thread_bytes = 2 * l.scales_bytes + l.unpacked_bytes + l.widened_bytes + kTileRows * kLowColumns * 4;
+  return l;
+}
+
+Support supports(const Problem& p) {
+  const LowProduct l = low_product(p);
+  return l.shape.refusal.empty() ? yes() : no("{}", l.shape.refusal);
+}
+
+double estimate(const Problem& p, const Tile&, const Ceilings& ceilings) {
+  const LowShape s = low_shape(p);
+  const double flops = 2.0 * double(s.m) * double(s.n) * double(s.k);
+  const double compute = ceilings.compute_ns(arithmetic_of(p), int64_t(flops), p.threads) * 2;
+  return std::max(compute, ceilings.stream_ns(p.read_bytes(), p.write_bytes(), p.threads)) + 500;
+}
+
+int64_t workspace(const Problem& p, const Tile&) {
+  const LowProduct l = low_product(p);
+  return l.threads + std::max(1, p.threads) * l.thread_bytes;
+}
+
+Packing packing(const Problem& p, const Tile&, int input) {
+  if (input < 1 || input >= p.op_inputs || !p.has(input)) return {};
+  const LowShape s = low_shape(p);
+  return {fmt::format("low {} bits={} k={} n={}", p.op->inputs[input].name, s.bits, s.k, s.n),
+          low_packed_bytes(p, input)};
+}
+void pack(const Problem& p, const Tile&, int input, const Tensor& source, void* packed) {
+  low_pack(p, input, source, packed);
+}
+
+std::shared_ptr<const void> prepare(const Problem& p, const Tile&) {
+  return std::make_shared<const LowProduct>(low_product(p));
+}
+
+int kind_of(DType t) { return t == DType::kF32 ? 0 : t == DType::kF16 ? 1 : 2; }
+
+class Run {
+ public:
+  Run(const KernelCall& call, const Buffers& buffers)
+      : p_(call.problem),
+        l_(call.state_as<LowProduct>()),
+        s_(l_.shape),
+        buffers_(buffers),
+        workspace_(static_cast<char*>(buffers.workspace)) {}
+
+  void activations(int64_t begin, int64_t end, int thread) const {
+    const int64_t bytes = info(s_.a).bits / 8;
+    for (int64_t r = begin; r < end; ++r) {
+      const char* from = static_cast<const char*>(buffers_.inputs[0]) + r * s_.k * bytes;
+      if (!s_.quantize) {
+        low_widen(from, s_.k, kind_of(s_.a), reinterpret_cast<float*>(workspace_ + l_.levels + r * l_.a_pitch));
+        continue;
+      }
+      const float* row = reinterpret_cast<const float*>(from);
+      if (s_.a != DType::kF32) {
+        float* wide = reinterpret_cast<float*>(own(thread) + 2 * l_.scales_bytes + l_.unpacked_bytes);
+        low_widen(from, s_.k, kind_of(s_.a), wide);
+        row = wide;
+      }
+      low_quantize(row, s_.k, s_.act_block, s_.chunk, s_.offset, levels(r), chunks<float>(l_.scale, r),
+                   chunks<float>(l_.weighted, r), chunks<int32_t>(l_.start, r));
+    }
+  }
+
+  void panels(int64_t begin, int64_t end, int thread) const {
+    char* mine = own(thread);
+    float *scale = reinterpret_cast<float*>(mine), *low = reinterpret_cast<float*>(mine + l_.scales_bytes);
+    uint8_t* unpacked = reinterpret_cast<uint8_t*>(mine + 2 * l_.scales_bytes);
+    float* sums = reinterpret_cast<float*>(mine + l_.thread_bytes - kTileRows * kLowColumns * 4);
+    if (s_.quantize && l_.dot.enter) l_.dot.enter(s_.chunk);
+    // A block of rows stays in the second cache while all panels pass by.
+    const int64_t most = s_.quantize ? l_.dot.rows : kLowRows;
+    const int64_t fit = std::max<int64_t>(1, this_cpu().caches.l2 / 2 / std::max<int64_t>(1, l_.a_pitch) / most) * most;
+    for (int64_t first = 0; first < s_.m; first += fit) {
+      const int64_t last = std::min(s_.m, first + fit), tiles = (last - first + most - 1) / most;
+      for (int64_t panel = begin; panel < end; ++panel) {
+        const uint8_t* w = static_cast<const uint8_t*>(buffers_.inputs[1]) + panel * s_.panel_bytes();
+        if (s_.bits != 16) low_scales(sources(panel), scale, s_.subtracts() ? low : nullptr);
+        if (l_.unpacked_bytes) {
+          low_unpack(w, s_.k, unpacked);
+          w = unpacked;
+        }
+        const LowScales scales{scale, s_.subtracts() ? low : nullptr};
+        for (int64_t t = 0; t < tiles; ++t) {
+          const bool whole = s_.quantize && l_.dot.enter;  // AMX: whole tiles and a rest, else nearly equal ones
+          const int64_t at = whole ? first + t * most : first + (last - first) * t / tiles;
+          const int64_t to = whole ? std::min(last, at + most) : first + (last - first) * (t + 1) / tiles;
+          s_.quantize ? dot_tile(w, scales, at, int(to - at), sums) : f32_tile(w, scales, at, int(to - at), sums);
+          finish(panel, at, int(to - at), sums);
+        }
+      }
+    }
+    if (s_.quantize && l_.dot.leave) l_.dot.leave();
+  }
+
+ private:
+  char* own(int thread) const { return workspace_ + l_.threads + thread * l_.thread_bytes; }
+  int8_t* levels(int64_t row) const { return reinterpret_cast<int8_t*>(workspace_ + l_.levels + row * l_.a_pitch); }
+  template <typename T>
+  T* chunks(int64_t offset, int64_t row) const {
+    return reinterpret_cast<T*>(workspace_ + offset) + row * s_.chunks;
+  }
+
+  LowSources sources(int64_t panel) const {
+    LowSources from;
+    const auto place = [&](int input, int* bytes, int64_t* groups) -> const void* {
+      if (!p_.has(input)) return nullptr;
+      const int64_t size = info(p_.input(input).dtype).bits / 8, count = p_.input(input).shape()[1];
+      if (bytes) *bytes = int(size);
+      if (groups) *groups = count;
+      return static_cast<const char*>(buffers_.inputs[input]) + panel * count * kLowColumns * size;
+    };
+    from.scale = place(2, &from.scale_bytes, &from.groups);
+    from.zero = place(3, nullptr, nullptr);
+    from.min = place(4, &from.min_bytes, nullptr);
+    from.super_scale = place(5, &from.super_scale_bytes, &from.super_groups);
+    from.super_min = place(6, &from.super_min_bytes, &from.super_min_groups);
+    from.repeat = s_.group / s_.chunk;
+    return from;
+  }
+
+  void dot_tile(const uint8_t* w, const LowScales& scales, int64_t row, int rows, float* sums) const {
+    LowDotTile t;
+    t.a = levels(row);
+    t.a_pitch = l_.a_pitch;
+    t.scale = chunks<float>(l_.scale, row);
+    t.weighted = chunks<float>(l_.weighted, row);
+    t.start = chunks<int32_t>(l_.start, row);
+    t.chunk_pitch = s_.chunks;
+    t.one_scale = s_.act_block == s_.k;
+    t.w = w;
+    t.scales = scales;
+    t.chunks = s_.chunks;
+    t.chunk = s_.chunk;
+    t.bits = l_.unpacked_bytes ? 8 : s_.bits;
+    t.sums = sums;
+    l_.dot.tile(t, rows);
+  }
+
+  void f32_tile(const uint8_t* w, const LowScales& scales, int64_t row, int rows, float* sums) const {
+    LowTile t;
+    const char* a = s_.a == DType::kF32 ? static_cast<const char*>(buffers_.inputs[0]) : workspace_ + l_.levels;
+    t.a = reinterpret_cast<const float*>(a + row * l_.a_pitch);
+    t.a_pitch = l_.a_pitch / 4;
+    t.w = w;
+    t.scales = scales;
+    t.chunks = s_.chunks;
+    t.chunk = s_.chunk;
+    t.bits = s_.bits;
+    t.kind = kind_of(s_.q);
+    t.offset = s_.offset;
+    t.sums = sums;
+    low_tile_f32(t, rows);
+  }
+
+  void finish(int64_t panel, int64_t row, int rows, float* sums) const {
+    const int64_t col = panel * kLowColumns;
+    const int cols = int(std::min<int64_t>(kLowColumns, s_.n - col));
+    if (l_.program) {
+      TileInput inputs[16];
+      for (size_t i = 0; i < l_.operands.size(); ++i) {
+        const LowProduct::Further& o = l_.operands[i];
+        inputs[i] = {static_cast<const char*>(buffers_.inputs[o.input]) + (row * o.row + col * o.col) * o.element_bytes,
+                     o.row, o.col};
+      }
+      apply_epilogue(*l_.program, sums, kLowColumns, rows, cols, inputs);
+    }
+    char* y = static_cast<char*>(buffers_.outputs[0]);
+    const int64_t at = row * s_.n + col;
+    if (s_.y != DType::kF16)
+      return store_rows(sums, rows, cols, y + at * (s_.y == DType::kF32 ? 4 : 2), s_.n, s_.y == DType::kF32 ? 4 : 2);
+    for (int r = 0; r < rows; ++r)
+      for (int c = 0; c < cols; ++c)
+        reinterpret_cast<uint16_t*>(y)[at + r * s_.n + c] = f32_to_f16(sums[r * kLowColumns + c]);
+  }
+
+  const Problem& p_;
+  const LowProduct& l_;
+  const LowShape& s_;
+  const Buffers& buffers_;
+  char* workspace_;
+};
+
+void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& given) {
+  const LowShape& s = call.state_as<LowProduct>().shape;
+  if (s.m == 0 || s.n == 0) return;
+  const ThreadPool pool(std::min(given.threads(), std::max(1, call.problem.threads)));
+  const Run work(call, buffers);
+  if (s.quantize || s.a != DType::kF32) {
+    const auto body = [&work](int64_t begin, int64_t end, int thread) { work.activations(begin, end, thread); };
+    pool.run(s.m, std::max<int64_t>(1, 16384 / s.k), body);
+  }
+  const auto body = [&work](int64_t begin, int64_t end, int thread) { work.panels(begin, end, thread); };
+  const int64_t threads = pool.threads();
+  pool.run(s.panels(), std::max<int64_t>(1, (s.panels() + threads - 1) / threads), body);
+}
+
+}  // namespace
+
+constinit const Kernel kLowBit = {.name = "cpu.low_bit",
+                                  .op = "LowBitMatMul",
+                                  .supports = supports,
+                                  .estimate = estimate,
+                                  .workspace = workspace,
+                                  .packing = packing,
+                                  .pack = pack,
+                                  .prepare = prepare,
+                                  .run = run};
+
+}  // namespace ridgeline::cpu
