@@ -144,15 +144,53 @@ Parsed integer_matmul(Words& w, const std::string& dtype) {
                                                  m, k, packed ? "" : lead, k, n, packed ? "!" : "")};
 }
 
+/// weights=: LowBitMatMul with the arrays of the format.
+Parsed low_bit_matmul(Words& w, const std::string& dtype, const std::string& weights, const std::string& act) {
+  const int64_t m = w.need("m"), n = w.need("n"), k = w.need("k");
+  const std::string epilogue = w.take("epilogue", "none");
+  const std::string tail =
+      epilogue_text(epilogue, fmt::format("{}[{}]", dtype, n), fmt::format("{}[{},{}]", dtype, m, n));
+  const auto divides = [&](int64_t group) {
+    if (k % group) fail(ErrorCode::kUsage, "matmul: k={} is no multiple of {}, as weights={} wants", k, group, weights);
+    return k / group;
+  };
+  std::string arrays;
+  int64_t block = 0;
+  if (weights == "bf16" || weights == "f16") {
+    arrays = fmt::format("q={}[{},{}]! bits=16", weights, n, k);
+  } else if (weights == "i8") {
+    arrays = fmt::format("q=i8[{0},{1}]! scale=f32[{0},1]!", n, k);
+  } else if (weights == "q8_0") {
+    arrays = fmt::format("q=i8[{0},{1}]! scale=f16[{0},{2}]!", n, k, divides(block = 32));
+  } else if (weights == "q4_k") {
+    arrays = fmt::format(
+        "q=u8[{0},{1}]! scale=u8[{0},{2}]! min=u8[{0},{2}]! super_scale=f16[{0},{3}]! "
+        "super_min=f16[{0},{3}]! bits=4",
+        n, k / 2, divides(block = 32), divides(256));
+  } else if (weights == "q4_0" || weights == "i4:g32" || weights == "i4:g64" || weights == "i4:g128") {
+    if (weights == "q4_0") block = 32;
+    const int64_t group = weights == "i4:g64" ? 64 : weights == "i4:g128" ? 128 : 32;
+    arrays = fmt::format("q=u8[{0},{1}]! scale=f16[{0},{2}]! bits=4", n, k / 2, divides(group));
+  } else {
+    fail(ErrorCode::kUsage, "weights={}: there are f32, bf16, f16, i8, i4:g32, i4:g64, i4:g128, q8_0, q4_0, q4_k",
+         weights);
+  }
+  const bool halves = weights == "bf16" || weights == "f16";
+  const std::string kind = act.empty() ? (halves ? dtype : "i8") : act;
+  if (kind != dtype && (kind != "i8" || halves))
+    fail(ErrorCode::kUsage, "act={}: with weights={} there are {}{}", kind, weights, dtype, halves ? "" : " and i8");
+  return {&need_op("LowBitMatMul"), fmt::format("a={}[{},{}] {} act={} act_block={}{}", dtype, m, k, arrays,
+                                                kind == "i8" ? "i8" : "f32", kind == "i8" ? block : 0, tail)};
+}
+
 Parsed matmul(Words& w, const std::string& dtype) {
+  const std::string weights = w.take("weights", dtype), act = w.take("act", "");
+  if (weights != dtype) return low_bit_matmul(w, dtype, weights, act);
+  if (!act.empty() && act != dtype)
+    fail(ErrorCode::kUsage, "act={}: activations are quantized for weights of 4 and 8 bits alone", act);
   const int64_t m = w.need("m"), n = w.need("n"), k = w.need("k"), batch = w.number("batch", 1, 1, kMostExtent);
   const bool ta = w.flag("trans_a", false), tb = w.flag("trans_b", false), packed = w.flag("packed", true);
-  const std::string alpha = w.real("alpha", "1"), beta = w.real("beta", "0"), epilogue = w.take("epilogue", "none"),
-                    weights = w.take("weights", dtype);
-  const std::string act = w.take("act", dtype);
-  if (weights != dtype || act != dtype)
-    fail(ErrorCode::kUsage, "unsupported: matmul with weights={} act={}: low-bit weights come with a later release",
-         weights, act);
+  const std::string alpha = w.real("alpha", "1"), beta = w.real("beta", "0"), epilogue = w.take("epilogue", "none");
   const std::string lead = batch > 1 ? fmt::format("{},", batch) : "";
   const std::string a = fmt::format("{}[{}{},{}]", dtype, lead, ta ? k : m, ta ? m : k);
   const std::string b =

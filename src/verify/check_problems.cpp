@@ -208,7 +208,7 @@ bool make_channels_last(Problem& p, Random& random) {
 void change_layouts(Problem& p, Random& random, bool wide) {
   for (size_t i = 0; i < p.inputs.size(); ++i) {
     Operand& operand = p.inputs[i];
-    if (!operand.present() || is_content(operand)) continue;
+    if (!operand.present() || is_content(operand) || operand.is_constant) continue;  // constants are row-major
     if (i > 0 && !p.op->is_elementwise() && random.chance(0.5))
       operand.is_constant = true;
     else if (!(wide && random.chance(0.8)) && info(operand.dtype).bits >= 8 &&
