@@ -157,6 +157,7 @@ class Run {
       for (int64_t panel = begin; panel < end; ++panel) {
         const uint8_t* w = static_cast<const uint8_t*>(buffers_.inputs[1]) + panel * s_.panel_bytes();
         if (s_.bits != 16) low_scales(sources(panel), scale, s_.subtracts() ? low : nullptr);
+        if (panel + 1 < end) fetch_scales(panel + 1);
         if (l_.unpacked_bytes) {
           low_unpack(w, s_.k, unpacked);
           w = unpacked;
@@ -180,6 +181,16 @@ class Run {
   template <typename T>
   T* chunks(int64_t offset, int64_t row) const {
     return reinterpret_cast<T*>(workspace_ + offset) + row * s_.chunks;
+  }
+
+  // The next panel's scales come into the second cache while this one is used: read on demand they cost DRAM's latency.
+  void fetch_scales(int64_t panel) const {
+    for (int input = 2; input < p_.op_inputs; ++input) {
+      if (!p_.has(input)) continue;
+      const int64_t bytes = p_.input(input).shape()[1] * kLowColumns * info(p_.input(input).dtype).bits / 8;
+      const char* at = static_cast<const char*>(buffers_.inputs[input]) + panel * bytes;
+      for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
+    }
   }
 
   LowSources sources(int64_t panel) const {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kColumns = 32;
 constexpr int64_t kStepBytes = kColumns * 4;
-constexpr int kAhead = 1024;
+constexpr int kAhead = 2048;
 
 #define RIDGELINE_VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
 #define RIDGELINE_AVX2 __attribute__((target("avx2,fma")))
