@@ -199,7 +199,8 @@ DType arithmetic_of(const Problem& p) {
   if (p.op->kind != OpKind::kContraction || p.op_inputs < 2) return DType::kF32;
   const DType a = p.input(0).dtype, b = p.input(1).dtype;
   for (const AttributeSpec& spec : p.op->attributes)
-    if (spec.name == "act") return p.string("act") == "i8" ? DType::kI8 : DType::kF32;
+    if (spec.name == "act")
+      return p.string("act") == "i8" ? DType::kI8 : p.string("act") == "bf16" ? DType::kBF16 : DType::kF32;
   const auto bytes = [](DType t) { return t == DType::kI8 || t == DType::kU8; };
   if (bytes(a) && bytes(b)) return DType::kI8;
   return a == DType::kBF16 && b == DType::kBF16 ? DType::kBF16 : DType::kF32;

@@ -28,7 +28,8 @@ void infer_low_bit(Infer& i) {
             fmt::format("q is {} and bits = {}: 4 bits are u8 (two a byte), 8 are i8, 16 are f16 or bf16",
                         describe(i, kQ), bits));
   const std::string act = i.string("act");
-  i.require(act == "f32" || act == "i8", fmt::format("act = '{}': allowed are f32 and i8", act));
+  i.require(act == "f32" || act == "i8" || act == "bf16", fmt::format("act = '{}': allowed are f32, bf16 and i8", act));
+  i.require(act != "bf16" || q == DType::kBF16, "act = bf16 is for weights in bf16");
   i.require(act_block >= 0 && act_block % 32 == 0,
             fmt::format("act_block = {}: 0 (the whole row) or a multiple of 32 is wanted", act_block));
   Shape out = i.shape(kA);
@@ -37,7 +38,7 @@ void infer_low_bit(Infer& i) {
   i.require(!k.known() || !columns.known() || k.value() == columns.value() * per,
             fmt::format("a is {}, q is {}: k differs", describe(i, kA), describe(i, kQ)));
   i.require(bits == 16 || i.has(kScale), "'scale' is missing");
-  i.require(bits != 16 || act == "f32", "act = i8 with 16-bit weights");
+  i.require(bits != 16 || act != "i8", "act = i8 with 16-bit weights");
   for (int input = kScale; input <= kSuperMin; ++input) {
     if (!i.has(input)) continue;
     i.require(bits != 16, fmt::format("'{}' is given with 16-bit weights", i.op().inputs[input].name));
@@ -80,7 +81,7 @@ void low_bit_reference(Reference& c) {
   RefArray& y = c.out[0];
   const int64_t k = a.shape.back(), n = q.dim(0), m = k ? a.elements() / k : y.elements() / std::max<int64_t>(1, n);
   const int64_t bits = c.integer("bits"), act_block = c.integer("act_block") ? c.integer("act_block") : k;
-  const bool quantize = c.string("act") == "i8";
+  const bool quantize = c.string("act") == "i8", round_bf16 = c.string("act") == "bf16";
   std::vector<double> rows(size_t(m * k));
   for (int64_t r = 0; r < m; ++r) {
     for (int64_t begin = 0; begin < k; begin += act_block) {
@@ -89,7 +90,8 @@ void low_bit_reference(Reference& c) {
       for (int64_t t = begin; t < end; ++t) largest = std::max(largest, std::fabs(float(a.f[size_t(r * k + t)])));
       for (int64_t t = begin; t < end; ++t) {
         const double x = a.f[size_t(r * k + t)];
-        rows[size_t(r * k + t)] = quantize ? quantize_activation(float(x), largest) : x;
+        double& to = rows[size_t(r * k + t)];
+        to = quantize ? quantize_activation(float(x), largest) : round_bf16 ? bf16_to_f32(f32_to_bf16(float(x))) : x;
       }
     }
   }
@@ -139,7 +141,8 @@ constinit const OpSchema kLowBitMatMul = {
     .doc =
         "a x w^T, w[n,k] = scale * (q - zero) - min in groups along k; 4-bit q two a byte, low half first, zero 8 if "
         "neither zero nor min is given; scale and min times super_scale and super_min of wider groups (GGUF's q4_k); "
-        "bits = 16: w is q. act = i8: a is rounded to 127 levels of the largest of each act_block (0: row). Source: "
+        "bits = 16: w is q. act = bf16: a is rounded to bf16; i8: a is rounded to 127 levels of the largest of each "
+        "act_block (0: row). Source: "
         "com.microsoft MatMulNBits-1, GGUF.",
     .since = 1,
     .versions = {1},
@@ -164,6 +167,7 @@ constinit const OpSchema kLowBitMatMul = {
                 "a=f32[5,512] q=u8[31,256]! scale=u8[31,16]! min=u8[31,16]! super_scale=f16[31,2]! "
                 "super_min=f16[31,2]! bits=4 act=i8 act_block=32",
                 "a=f32[1,65] q=bf16[33,65]! bits=16", "a=f32[9,40] q=f16[31,40]! bits=16",
+                "a=f32[33,70] q=bf16[65,70]! bits=16 act=bf16", "a=bf16[1,64] q=bf16[65,64]! bits=16 act=bf16",
                 "a=f32[3,64] q=u8[33,32]! scale=f32[33,2]! zero=u8[33,2]! bits=4",
                 "a=f32[0,64] q=i8[33,64]! scale=f32[33,1]!", "a=bf16[4,64] q=i8[33,64]! scale=f32[33,1]! act=i8",
                 "a=f16[4,32] q=u8[7,16]! scale=f16[7,1]! bits=4"},

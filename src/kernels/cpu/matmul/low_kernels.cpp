@@ -1,11 +1,11 @@
-// cpu.low_bit: LowBitMatMul. Weights are packed ahead; with act = i8 by integer dot products, else levels become f32 on
-// their way to the multiply-adds.
+// cpu.low_bit, cpu.low_bit_bf16: LowBitMatMul. Weights are packed ahead; with act = i8 by integer dot products, else
+// levels become f32 on their way to the multiply-adds.
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/elementwise/program_block.h"
-#include "kernels/cpu/matmul/dot/dot_finish.h"
+#include "kernels/cpu/matmul/dot/dot_gemm.h"
 #include "kernels/cpu/matmul/kernels.h"
+#include "kernels/cpu/matmul/low/low_epilogue.h"
 #include "kernels/cpu/matmul/low/low_tiles.h"
 #include "kernels/cpu/matmul/low/low_weights.h"
 #include "machine/probe.h"
@@ -19,48 +19,20 @@ constexpr int kTileRows = 32;
 struct LowProduct {
   LowShape shape;
   LowDotKernels dot;
-  std::shared_ptr<const PreparedProgram> program;
-  struct Further {  // an operand of the epilogue
-    int input;
-    int64_t element_bytes, row, col;
-  };
-  std::vector<Further> operands;
+  LowEpilogue epilogue;
   // Workspace: activations of all rows, then each thread's own.
   int64_t a_pitch = 0;                                                  // bytes of a row of levels, or of f32
   int64_t levels = 0, scale = 0, weighted = 0, start = 0, threads = 0;  // offsets
   int64_t scales_bytes = 0, unpacked_bytes = 0, widened_bytes = 0, thread_bytes = 0;
 };
 
-// An epilogue's operand over [m, n]: all of y's leading axes are rows.
-std::optional<LowProduct::Further> further(const Problem& p, int input, const LowShape& s) {
-  const Operand& o = p.input(input);
-  const int64_t bytes = bytes_of(o.dtype, 1);
-  if (!o.layout.is_row_major() || info(o.dtype).bits < 8) return std::nullopt;
-  if (o.elements() == 1) return LowProduct::Further{input, bytes, 0, 0};
-  if (o.elements() == s.n && o.shape().back() == s.n) return LowProduct::Further{input, bytes, 0, 1};
-  if (o.shape() == p.output().shape()) return LowProduct::Further{input, bytes, s.n, 1};
-  return std::nullopt;
-}
-
 LowProduct low_product(const Problem& p) {
   LowProduct l;
   LowShape& s = l.shape = low_shape(p);
   if (!s.refusal.empty()) return l;
-  if (p.has_epilogue()) {
-    if (std::string why = PreparedProgram::reject(*p.program); !why.empty()) {
-      s.refusal = why;
-      return l;
-    }
-    l.program = std::make_shared<const PreparedProgram>(*p.program);
-    for (int i = p.op_inputs; i < int(p.inputs.size()); ++i) {
-      const auto operand = further(p, i, s);
-      if (!operand || l.operands.size() == 16) {
-        s.refusal = "an operand of the epilogue is neither whole, nor a row, nor one number";
-        return l;
-      }
-      l.operands.push_back(*operand);
-    }
-  }
+  l.epilogue = low_epilogue(p);
+  s.refusal = l.epilogue.refusal;
+  if (p.string("act") == "bf16") s.refusal = "activations are rounded to bf16";
   if (s.quantize) {
     l.dot = low_dot_kernels(s.m, s.chunk);
     if (!l.dot.rows) s.refusal = "no integer dot products at this instruction set";
@@ -247,23 +219,7 @@ class Run {
 
   void finish(int64_t panel, int64_t row, int rows, float* sums) const {
     const int64_t col = panel * kLowColumns;
-    const int cols = int(std::min<int64_t>(kLowColumns, s_.n - col));
-    if (l_.program) {
-      TileInput inputs[16];
-      for (size_t i = 0; i < l_.operands.size(); ++i) {
-        const LowProduct::Further& o = l_.operands[i];
-        inputs[i] = {static_cast<const char*>(buffers_.inputs[o.input]) + (row * o.row + col * o.col) * o.element_bytes,
-                     o.row, o.col};
-      }
-      apply_epilogue(*l_.program, sums, kLowColumns, rows, cols, inputs);
-    }
-    char* y = static_cast<char*>(buffers_.outputs[0]);
-    const int64_t at = row * s_.n + col;
-    if (s_.y != DType::kF16)
-      return store_rows(sums, rows, cols, y + at * (s_.y == DType::kF32 ? 4 : 2), s_.n, s_.y == DType::kF32 ? 4 : 2);
-    for (int r = 0; r < rows; ++r)
-      for (int c = 0; c < cols; ++c)
-        reinterpret_cast<uint16_t*>(y)[at + r * s_.n + c] = f32_to_f16(sums[r * kLowColumns + c]);
+    low_finish(l_.epilogue, buffers_, row, col, rows, int(std::min<int64_t>(kLowColumns, s_.n - col)), sums);
   }
 
   const Problem& p_;
@@ -287,6 +243,64 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& given
   pool.run(s.panels(), std::max<int64_t>(1, (s.panels() + threads - 1) / threads), body);
 }
 
+// ---- activations rounded to bf16, weights in bf16: the dot-product tiles of cpu.matmul_dot
+
+struct LowBf16 {
+  LowShape shape;
+  LowEpilogue epilogue;
+};
+
+Support supports_bf16(const Problem& p) {
+  if (p.string("act") != "bf16") return no("act is {}", p.string("act"));
+  if (!dot_kernels(DotType::kBf16).tile) return no("no dot products of bf16 at this instruction set");
+  const LowShape s = low_shape(p);
+  if (!s.refusal.empty()) return no("{}", s.refusal);
+  if (s.a != DType::kF32 && s.a != DType::kBF16) return no("{} activations", name(s.a));
+  const LowEpilogue e = low_epilogue(p);
+  return e.refusal.empty() ? yes() : no("{}", e.refusal);
+}
+
+int64_t workspace_bf16(const Problem& p, const Tile&) {
+  const LowShape s = low_shape(p);
+  return dot_workspace_bytes(DotType::kBf16, s.m, s.n, s.k, std::max(1, p.threads));
+}
+Packing packing_bf16(const Problem& p, const Tile&, int input) {
+  if (input != 1) return {};
+  const LowShape s = low_shape(p);
+  return {fmt::format("dot bf16 k={} n={} transposed", s.k, s.n), dot_panel_bytes(DotType::kBf16, s.k, s.n)};
+}
+void pack_bf16(const Problem& p, const Tile&, int input, const Tensor& source, void* packed) {
+  const LowShape s = low_shape(p);
+  if (input == 1)
+    dot_pack(DotType::kBf16, source.data(), DType::kBF16, 1, s.k, s.k, s.n, static_cast<uint8_t*>(packed), 0, s.n);
+}
+std::shared_ptr<const void> prepare_bf16(const Problem& p, const Tile&) {
+  return std::make_shared<const LowBf16>(LowBf16{low_shape(p), low_epilogue(p)});
+}
+
+struct Bf16Context {
+  const LowBf16& product;
+  const Buffers& buffers;
+};
+void finish_bf16(const void* context, const DotBlock& b) {
+  const Bf16Context& c = *static_cast<const Bf16Context*>(context);
+  low_finish(c.product.epilogue, c.buffers, b.row, b.col, b.rows, b.cols, static_cast<float*>(b.sums));
+}
+void run_bf16(const KernelCall& call, const Buffers& buffers, const ThreadPool& given) {
+  const LowBf16& l = call.state_as<LowBf16>();
+  const Bf16Context context{l, buffers};
+  DotGemm gemm;
+  gemm.type = DotType::kBf16;
+  gemm.m = l.shape.m, gemm.n = l.shape.n, gemm.k = l.shape.k;
+  gemm.a = buffers.inputs[0];
+  gemm.a_dtype = l.shape.a;
+  gemm.a_row_stride = l.shape.k;
+  gemm.panels = static_cast<const uint8_t*>(buffers.inputs[1]);
+  gemm.finish = finish_bf16;
+  gemm.context = &context;
+  dot_gemm(gemm, buffers.workspace, ThreadPool(std::min(given.threads(), std::max(1, call.problem.threads))));
+}
+
 }  // namespace
 
 constinit const Kernel kLowBit = {.name = "cpu.low_bit",
@@ -298,5 +312,14 @@ constinit const Kernel kLowBit = {.name = "cpu.low_bit",
                                   .pack = pack,
                                   .prepare = prepare,
                                   .run = run};
+constinit const Kernel kLowBf16 = {.name = "cpu.low_bit_bf16",
+                                   .op = "LowBitMatMul",
+                                   .supports = supports_bf16,
+                                   .estimate = estimate,
+                                   .workspace = workspace_bf16,
+                                   .packing = packing_bf16,
+                                   .pack = pack_bf16,
+                                   .prepare = prepare_bf16,
+                                   .run = run_bf16};
 
 }  // namespace ridgeline::cpu

@@ -6,6 +6,7 @@
 #include "machine/probe.h"
 
 #if defined(__x86_64__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12 sees it in its own _mm512 intrinsics (its bug 105593)
 #include <immintrin.h>
 
 namespace ridgeline::cpu {
