@@ -19,6 +19,7 @@ struct Arguments {
   double seconds = 0;
   std::string passes = "all";
   std::vector<std::string> disabled;
+  std::string precision = "f32";
 };
 
 int64_t status_bytes(std::string_view key) {
@@ -68,6 +69,12 @@ void run(const Common& common, const Arguments& arguments) {
   Model model = arguments.model.load(common);
   CompileOptions options;
   options.pipeline = parse_pipeline(arguments.passes, arguments.disabled);
+  if (arguments.precision != "f32") {
+    if (options.pipeline.none || !options.pipeline.only.empty())
+      fail(ErrorCode::kUsage, "--precision {} goes with --passes all: else name the pass lower_to_{} in --passes",
+           arguments.precision, arguments.precision);
+    options.pipeline.lossy.insert("lower_to_" + arguments.precision);
+  }
   options.plan.threads = common.threads;
   options.consume = true;
   ConstantStore store;
@@ -137,14 +144,13 @@ void add_run(CLI::App& app, Common& common) {
   command->add_option("--passes", arguments->passes,
                       "all, none, or names separated by commas (see `ridgeline passes`)");
   command->add_option("--disable-pass", arguments->disabled, "Switch one pass off (may be repeated)");
-  for (const char* option : {"--precision", "--max-error", "--mem-budget"}) {
+  command
+      ->add_option("--precision", arguments->precision,
+                   "f32, bf16 or int8: what products with constant weights multiply in (sums stay f32)")
+      ->check(CLI::IsMember({"f32", "bf16", "int8"}));
+  for (const char* option : {"--max-error", "--mem-budget"})
     command->add_option_function<std::string>(
-        option,
-        [option](const std::string& value) {
-          if (std::string_view(option) != "--precision" || value != "f32") later(option);
-        },
-        "A later release");
-  }
+        option, [option](const std::string&) { later(option); }, "A later release");
   command->add_flag_function(
       "--deterministic", [](int64_t) { later("--deterministic"); }, "A later release");
 }

@@ -10,7 +10,7 @@ namespace {
 
 // The order is the design: movement is tidied before patterns are sought, patterns are sought before their insides are
 // fused away, weights are folded before epilogues form, residuals join what is left, layout comes last.
-constexpr std::array<Pass, 13> kPasses = {{
+constexpr std::array<Pass, 15> kPasses = {{
     {"fold_constants", Stage::kUnfused, PassClass::kExact, "nodes whose inputs are all constants are computed once",
      fold_constants},
     {"eliminate_identities", Stage::kUnfused, PassClass::kExact,
@@ -39,6 +39,11 @@ constexpr std::array<Pass, 13> kPasses = {{
      "products that share their input (Q, K, V) become one wider product", merge_projections},
     {"fuse_elementwise", Stage::kWholeGraph, PassClass::kReorders, "chains of elementwise operators become one Program",
      fuse_elementwise},
+    {"lower_to_bf16", Stage::kWholeGraph, PassClass::kLossy,
+     "products with constant weights multiply in bf16, sums and epilogue stay f32", lower_to_bf16},
+    {"lower_to_int8", Stage::kWholeGraph, PassClass::kLossy,
+     "products with constant weights multiply 8-bit integers: a scale a column, activations rounded row by row",
+     lower_to_int8},
     {"channels_last", Stage::kWholeGraph, PassClass::kReorders,
      "results of convolutions are stored with the channels innermost", channels_last},
 }};
@@ -46,6 +51,7 @@ constexpr std::array<Pass, 13> kPasses = {{
 bool enabled(const Pass& pass, const PipelineOptions& options) {
   if (options.none) return false;
   if (!options.only.empty()) return options.only.count(pass.name) > 0;
+  if (options.lossy.count(pass.name)) return pass.stage <= options.stage;
   return pass.stage <= options.stage && pass.pass_class != PassClass::kLossy && !options.disabled.count(pass.name);
 }
 

@@ -36,7 +36,8 @@ const Pass* find_pass(std::string_view name);
 struct PipelineOptions {
   Stage stage = Stage::kWholeGraph;  // passes of later stages are left out
   std::set<std::string, std::less<>> disabled;
-  std::set<std::string, std::less<>> only;  // if not empty: these alone (and what every stage needs: constant folding)
+  std::set<std::string, std::less<>> only;   // if not empty: these alone (and what every stage needs: constant folding)
+  std::set<std::string, std::less<>> lossy;  // lossy passes that run beside the others
   std::set<std::string, std::less<>> undone_nodes;  // "pass/node": single rewrites that measured slower
   bool none = false;                                // no pass at all
   // Keep the graph before each pass until it is verified, so that an unsound one can be rolled back. Without, weights
