@@ -1,4 +1,6 @@
 // oneDNN 3: descriptions are the library's objects, primitives are described in one step.
+#include <vector>
+
 #include "rivals/onednn_api.h"
 
 namespace ridgeline::onednn {
@@ -39,10 +41,10 @@ class V3 : public Api {
 #undef RIDGELINE_FIND
   }
   int strided(Desc* out, int axes, const int64_t* extents, int type, const int64_t* strides) override {
-    return create_strided(out, axes, extents, type, strides);
+    return kept(out, create_strided(out, axes, extents, type, strides));
   }
   int any(Desc* out, int axes, const int64_t* extents, int type) override {
-    return create_tagged(out, axes, extents, type, kTagAny);
+    return kept(out, create_tagged(out, axes, extents, type, kTagAny));
   }
   int matmul(Handle* out, Desc a, Desc b, Desc c) override {
     return create_matmul(out, engine, a, b, nullptr, c, nullptr);
@@ -70,6 +72,11 @@ class V3 : public Api {
 
  private:
   RIDGELINE_ONEDNN_V3(RIDGELINE_ONEDNN_MEMBER)
+  int kept(const Desc* out, int status) {
+    if (status == 0) descs_.push_back(*out);
+    return status;
+  }
+  std::vector<Desc> descs_;
 };
 
 }  // namespace
