@@ -124,6 +124,7 @@ std::span<const Kernel* const> conv_kernels();
 std::span<const Kernel* const> pool_kernels();
 std::span<const Kernel* const> attention_kernels();
 std::span<const Kernel* const> movement_kernels();
+std::span<const Kernel* const> quantize_kernels();
 }  // namespace cpu
 
 }  // namespace ridgeline

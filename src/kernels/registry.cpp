@@ -31,8 +31,9 @@ Registry& registry() {
 List built_in(DeviceKind device) {
   List list;
   if (device != DeviceKind::kCpu) return list;
-  for (const auto family : {cpu::elementwise_kernels, cpu::reduce_kernels, cpu::normalize_kernels, cpu::matmul_kernels,
-                            cpu::conv_kernels, cpu::pool_kernels, cpu::attention_kernels, cpu::movement_kernels}) {
+  for (const auto family :
+       {cpu::elementwise_kernels, cpu::reduce_kernels, cpu::normalize_kernels, cpu::matmul_kernels, cpu::conv_kernels,
+        cpu::pool_kernels, cpu::attention_kernels, cpu::movement_kernels, cpu::quantize_kernels}) {
     const auto kernels = family();
     list.insert(list.end(), kernels.begin(), kernels.end());
   }
