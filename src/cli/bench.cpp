@@ -2,6 +2,7 @@
 #include "tune/bench.h"
 
 #include "cli/common.h"
+#include "session/described_choice.h"
 #include "session/problem_words.h"
 #include "tune/probes.h"
 
@@ -13,12 +14,23 @@ void add_bench(CLI::App& app, Common& common) {
     std::vector<std::string> keys;
     double seconds = 1;
     bool rivals = false;
+    bool dry = false;
   };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = add_command(
       app, common, "bench",
       "Time every kernel of one operator beside its roof: ridgeline bench matmul m=1024 n=1024 k=1024",
       [&common, arguments] {
+        if (arguments->dry && common.machine.empty())
+          fail(ErrorCode::kUsage, "--dry tells what a described machine would do: give --machine");
+        if (!arguments->dry && !common.machine.empty())
+          fail(ErrorCode::kUsage, "--machine: what is not here cannot be timed: add --dry");
+        if (arguments->dry) {
+          const DescribedMachine machine = find_machine(common.machine);
+          const DescribedAnswer answer = answer_for_words(arguments->op, arguments->keys, machine, true);
+          common.show(answer_json(answer, machine), answer_text(answer, machine));
+          return;
+        }
         const int threads = common.threads ? common.threads : available_cores();
         const BenchProblem given = parse_bench_problem(arguments->op, arguments->keys, threads);
         if (!cached_ceilings()) common.progress("ridgeline: measuring the machine's ceilings, once (about 15 s)");
@@ -85,6 +97,7 @@ void add_bench(CLI::App& app, Common& common) {
       ->check(seconds_to_measure());
   command->add_flag("--rivals", arguments->rivals,
                     "Also oneDNN, OpenBLAS and BLIS where they are installed; folders in RIDGELINE_RIVALS");
+  command->add_flag("--dry", arguments->dry, "Time nothing: bound, floor, tiles and kernel class on --machine");
 }
 
 }  // namespace ridgeline::cli

@@ -59,10 +59,14 @@ CLI::App* add_command(CLI::App& app, Common& common, const std::string& name, co
   command->add_flag("--quiet", common.quiet, "Print no text");
   command->add_option("--seed", common.seed, "Seed of made-up inputs, weights and problems")
       ->check(whole_number(0, INT64_MAX));
-  command->add_option_function<std::string>(
-      "--machine", [](const std::string&) { later("--machine"); },
-      "Cost and advise for a described machine (a later release)");
-  command->callback([&common, body = std::move(body)] {
+  command->add_option("--machine", common.machine,
+                      "Answer for a described machine: a100, v100, h200, zen4-2core, npu, or a file (cost, explain, "
+                      "bench --dry)");
+  command->callback([&common, command, body = std::move(body)] {
+    const std::string& name = command->get_name();
+    if (!common.machine.empty() && name != "cost" && name != "bench" && name != "explain")
+      fail(ErrorCode::kUsage,
+           "--machine: '{}' runs on this machine; a described one answers cost, bench --dry and explain", name);
     if (common.device != "cpu") {
       if (!common.device.starts_with("cuda"))
         fail(ErrorCode::kUsage, "--device {}: there are cpu and cuda[:i]", common.device);

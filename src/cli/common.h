@@ -19,7 +19,8 @@ using Json = nlohmann::ordered_json;
 struct Common {
   int threads = 0;
   std::string device = "cpu";
-  std::string json;  // file, "-" for standard output
+  std::string json;     // file, "-" for standard output
+  std::string machine;  // name or file of a described machine, for cost, bench --dry and explain
   bool quiet = false;
   uint64_t seed = 0;
   int exit_code = 0;

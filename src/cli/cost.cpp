@@ -1,6 +1,7 @@
 // ridgeline cost: the three questions about an operator: FLOPs, bytes, their ratio.
 #include "cli/common.h"
 #include "session/advice.h"
+#include "session/described_choice.h"
 #include "session/problem_words.h"
 
 namespace ridgeline::cli {
@@ -14,6 +15,12 @@ void add_cost(CLI::App& app, Common& common) {
       app, common, "cost",
       "FLOPs, bytes and intensity of one operator: ridgeline cost matmul m=1 n=4096 k=4096 dtype=f16",
       [&common, arguments] {
+        if (!common.machine.empty()) {
+          const DescribedMachine machine = find_machine(common.machine);
+          const DescribedAnswer answer = answer_for_words(arguments->op, arguments->keys, machine, false);
+          common.show(answer_json(answer, machine), answer_text(answer, machine));
+          return;
+        }
         const BenchProblem bench =
             parse_bench_problem(arguments->op, arguments->keys, common.threads ? common.threads : 1);
         const Cost cost = cost_of(bench.problem);

@@ -3,6 +3,7 @@
 
 #include "cli/common.h"
 #include "kernels/reference/reference.h"
+#include "session/described_choice.h"
 #include "session/problem_words.h"
 
 namespace ridgeline::cli {
@@ -25,6 +26,11 @@ void explain(const Common& common, const ModelArguments& arguments, const std::s
   ConstantStore store;
   Compiled compiled;
   naming_file(arguments.path, [&] { compiled = compile(model, options, store); });
+  if (!common.machine.empty()) {
+    const DescribedPlan described = describe_plan(*compiled.plan, find_machine(common.machine), node);
+    common.show(described.json, described.text);
+    return;
+  }
   Json rewrites = Json::array(), dispatch = Json::array();
   std::string text = "rewrites\n";
   for (const Decision& d : compiled.decisions.all) {
