@@ -93,6 +93,7 @@ void profile(const Common& common, const Arguments& arguments) {
                      {"op", std::string(step.call.problem.op->name)},
                      {"problem", problem},
                      {"kernel", std::string(step.call.kernel->name)},
+                     {"tile", tile_words(step.call.tile)},
                      {"chosen_by", step.choice.chosen_by},
                      {"time_us", time_us},
                      {"wait_us", waits[s].median() / 1e3},
@@ -114,6 +115,8 @@ void profile(const Common& common, const Arguments& arguments) {
   if (!arguments.trace.empty()) write_trace(arguments.trace, plan, stamps);
   common.show({{"steps", steps},
                {"total_us", total_us},
+               {"total_p10_us", totals[1].p10() / 1e3},
+               {"total_p90_us", totals[1].p90() / 1e3},
                {"kernel_us", kernel_us},
                {"dispatch_us", dispatch_us},
                {"gap_us", gap_us},

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "session/advice.h"
+#include "session/problem_words.h"
 #include "tune/machine_report.h"
 
 namespace ridgeline {
@@ -116,6 +117,17 @@ Json ladder_json(const Model& model, const Ladder& ladder, const Ceilings& ceili
                       {"worth", a.worth}});
   }
   document["advice"] = advice;
+  Json steps = Json::array();  // of the last stage: what `diff` compares
+  for (const StepProfile& p : ladder.profile) {
+    const Step& step = *p.step;
+    steps.push_back({{"nodes", step.origin.empty() ? std::vector<std::string>{step.name} : step.origin},
+                     {"op", std::string(step.call.problem.op->name)},
+                     {"kernel", std::string(step.call.kernel->name)},
+                     {"tile", tile_words(step.call.tile)},
+                     {"time_us", p.time_us},
+                     {"bytes", step.cost.bytes()}});
+  }
+  document["steps"] = steps;
   Json decisions = Json::array();
   for (const Decision& d : ladder.decisions) {
     // A pass is measured as a whole and its gain shared by prediction; the unfused stage's passes are not measured.

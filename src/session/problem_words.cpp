@@ -348,4 +348,10 @@ std::string problem_words(const Problem& p) {
   return p.text();
 }
 
+std::string tile_words(const Tile& tile) {
+  size_t count = tile.size.size();
+  while (count > 0 && tile.size[count - 1] == 0) --count;
+  return fmt::format("{}", fmt::join(tile.size.begin(), tile.size.begin() + count, "x"));
+}
+
 }  // namespace ridgeline

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ir/problem.h"
+#include "kernels/kernel.h"
 
 namespace ridgeline {
 
@@ -21,5 +22,8 @@ BenchProblem parse_bench_problem(const std::string& op, const std::vector<std::s
 
 /// The inverse: a line that can be pasted behind `bench`.
 std::string problem_words(const Problem& problem);
+
+/// "112x512": a tile's numbers without the zeros behind them; "" for a kernel that offers one tile.
+std::string tile_words(const Tile& tile);
 
 }  // namespace ridgeline
