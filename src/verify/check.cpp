@@ -373,7 +373,7 @@ class Sweep {
       if (kernel.supports(p).ok) run_line(line, seed);
     }
     // The scalar level is a baseline: kernels for vectors alone may refuse it.
-    if (runs_[&kernel] > 0 || cpu::name(cpu::active_isa()) == "scalar") return;
+    if (runs_[&kernel] > 0 || cpu::active_isa() == cpu::Isa::kScalar) return;
     ++result_.cases;
     ++result_.failed;
     result_.failures.push_back({fmt::format("{} kernel={}", op.name, kernel.name),
