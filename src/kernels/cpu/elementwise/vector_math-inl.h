@@ -88,6 +88,16 @@ HWY_INLINE VF reciprocal_near(VF x) {
 #endif
 }
 
+/// a / b within 0.6 ulp, for b as above and a / b that is normal.
+HWY_INLINE VF divide_near(VF a, VF b) {
+#if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
+  return hn::Div(a, b);
+#else
+  const VF inverse = reciprocal_near(b), q = hn::Mul(a, inverse);
+  return hn::MulAdd(hn::NegMulAdd(q, b, a), inverse, q);
+#endif
+}
+
 // e^r - 1 - r over r^2, |r| <= ln 2 / 2: relative error of e^r 3.4e-9.
 constexpr float kExpTail[] = {4.9999994e-01f, 1.6666517e-01f, 4.1668285e-02f, 8.36925e-03f, 1.3820468e-03f};
 // ln 2 in two parts, the first of nine bits so that n * kLn2High is exact also without a fused multiply-add.
@@ -164,11 +174,28 @@ HWY_INLINE VF log1p_unit(VF x) {
   return hn::IfThenElse(hn::Lt(x, splat(1e-7f)), x, log_normal(u, hn::Zero(F32()), hn::Div(lost, u)));
 }
 
-/// 1 / (1 + e^-x), without overflow on either side.
+/// 1 / (1 + e^-x) = 2^m / (2^m + 1 + s), x = m ln 2 - q and s = e^q - 1: the sum is rounded once, as 2^m + 1 loses
+/// nothing or what is put back, and neither side overflows.
+HWY_INLINE VF logistic_divisor(VF x, VF& m) {
+  const VF one = splat(1.0f);
+  const VF bounded = at_least(splat(-110.0f), at_most(splat(60.0f), x));
+  m = hn::Round(hn::Mul(bounded, splat(kLog2E)));
+  const VF q = hn::MulAdd(m, splat(kLn2Low), hn::MulSub(m, splat(kLn2High), bounded));
+  const VF power = scale_by_power(one, m), sum = hn::Add(power, one);
+  const VF lost = hn::Sub(power, hn::Sub(sum, one));
+  return hn::Add(sum, hn::Add(exp_reduced(q), lost));
+}
 HWY_INLINE VF sigmoid_f32(VF x) {
-  const VF e = exp_negative(hn::Neg(hn::Abs(x)));
-  const VF inverse = reciprocal_near(hn::Add(splat(1.0f), e));
-  return hn::Mul(hn::IfThenElse(hn::Lt(x, hn::Zero(F32())), e, splat(1.0f)), inverse);
+  VF m;
+  const VF divisor = logistic_divisor(x, m);
+  return scale_by_power(reciprocal_near(divisor), m);
+}
+/// x / (1 + e^-x): down to -108, where x e^x is no denormal any more; NaN at -infinity, as x sigmoid(x) is.
+HWY_INLINE VF silu_f32(VF x) {
+  VF m;
+  const VF divisor = logistic_divisor(x, m);
+  const VF near = divide_near(at_least(splat(-110.0f), x), divisor);
+  return scale_by_power(hn::IfThenElse(hn::IsInf(x), hn::Add(x, hn::Abs(x)), near), m);
 }
 /// log(1 + e^x) = max(x, 0) + log(1 + e^-|x|).
 HWY_INLINE VF softplus_f32(VF x) {
@@ -254,7 +281,6 @@ HWY_INLINE VF gelu_f32(VF x) {
   const VF near = hn::MulAdd(hn::CopySign(half_one, x), erf, half_one);
   return hn::Mul(x, hn::IfThenElse(hn::Lt(argument, splat(0.7f)), near, far));
 }
-HWY_INLINE VF silu_f32(VF x) { return hn::Mul(x, sigmoid_f32(x)); }
 /// x clamp(x / 6 + 1/2, 0, 1)
 HWY_INLINE VF hard_swish_f32(VF x) {
   const VF gate = hn::MulAdd(x, splat(1.0f / 6), splat(0.5f));

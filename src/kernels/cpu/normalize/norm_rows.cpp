@@ -141,6 +141,7 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool)
         norm_row(row);
       }
     }
+    if (shared.stream) flush_rows();
   };
   s.nest.run(pool, std::max<int64_t>(1, 8192 / std::max<int64_t>(1, s.row.n)), body, 1);
   s.epilogue.run(buffers, pool);

@@ -78,32 +78,50 @@ float largest(const float* x, int64_t n) {
   return hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(m0, m1), hn::Max(m2, m3))));
 }
 
+/// to[i] = f(i) for the whole vectors, past the caches if `stream`.
+template <class F>
+HWY_INLINE void write_all(float* to, int64_t end, bool stream, F f) {
+  const F32 d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  if (stream)
+    for (int64_t i = 0; i < end; i += lanes) hn::Stream(f(i), d, to + i);
+  else
+    for (int64_t i = 0; i < end; i += lanes) hn::StoreU(f(i), d, to + i);
+}
+
 // NaN anywhere makes the sum NaN, hence the row, whatever the maximum did with it.
-void softmax(const float* x, float* y, int64_t n, bool logarithm) {
+void softmax(const float* x, float* y, int64_t n, bool logarithm, int64_t ahead, bool wants_stream) {
   const F32 d;
   if (n == 0) return;
+  // What goes past the caches keeps its exponentials in a buffer, and the row that comes is asked for beside them:
+  // neither memory nor arithmetic waits for the other.
+  constexpr int64_t kMostKept = 16 << 10;
+  HWY_ALIGN float kept[kMostKept];
+  const bool stream = wants_stream && (reinterpret_cast<uintptr_t>(y) & 63) == 0 && n <= kMostKept;
+  float* const e_at = stream ? kept : y;
+  const float* const coming = ahead ? x + ahead : nullptr;
   const VF top = splat(largest(x, n));
   const int64_t end = whole(n);
   const auto mask = tail_mask(n);
   float sum = sum_of(n, [&](int64_t i) HWY_ATTR {
+    if (coming) hwy::Prefetch(coming + i);
     const VF e = exp_negative(hn::Sub(hn::LoadU(d, x + i), top));
-    if (!logarithm) hn::StoreU(e, d, y + i);
+    if (!logarithm) hn::StoreU(e, d, e_at + i);
     return e;
   });
   if (end < n) {
     const VF e = hn::IfThenElseZero(mask, exp_negative(hn::Sub(LoadMasked(mask, d, x + end), top)));
-    if (!logarithm) hn::BlendedStore(e, mask, d, y + end);
+    if (!logarithm) hn::BlendedStore(e, mask, d, e_at + end);
     sum += hn::GetLane(hn::SumOfLanes(d, e));
   }
   if (logarithm) {
     const VF shift = splat(__builtin_logf(sum));
-    for_vectors(
-        n, [&](int, int64_t i) HWY_ATTR { hn::StoreU(hn::Sub(hn::Sub(hn::LoadU(d, x + i), top), shift), d, y + i); });
+    write_all(y, end, stream, [&](int64_t i) HWY_ATTR { return hn::Sub(hn::Sub(hn::LoadU(d, x + i), top), shift); });
     if (end < n) hn::BlendedStore(hn::Sub(hn::Sub(LoadMasked(mask, d, x + end), top), shift), mask, d, y + end);
   } else {
     const VF inverse = splat(1.0f / sum);
-    for_vectors(n, [&](int, int64_t i) HWY_ATTR { hn::StoreU(hn::Mul(hn::LoadU(d, y + i), inverse), d, y + i); });
-    if (end < n) hn::BlendedStore(hn::Mul(LoadMasked(mask, d, y + end), inverse), mask, d, y + end);
+    write_all(y, end, stream, [&](int64_t i) HWY_ATTR { return hn::Mul(hn::LoadU(d, e_at + i), inverse); });
+    if (end < n) hn::BlendedStore(hn::Mul(LoadMasked(mask, d, e_at + end), inverse), mask, d, y + end);
   }
 }
 
@@ -336,13 +354,14 @@ HWY_EXPORT(softmax_columns);
 HWY_EXPORT(norm);
 HWY_EXPORT(block_moments);
 
-void softmax_row(const float* x, float* y, int64_t n, bool logarithm) {
-  HWY_DYNAMIC_DISPATCH(softmax)(x, y, n, logarithm);
+void softmax_row(const float* x, float* y, int64_t n, bool logarithm, int64_t ahead, bool stream) {
+  HWY_DYNAMIC_DISPATCH(softmax)(x, y, n, logarithm, ahead, stream);
 }
 void softmax_lanes(const float* x, int64_t x_step, float* y, int64_t y_step, int64_t extent, int64_t lanes,
                    bool logarithm) {
   HWY_DYNAMIC_DISPATCH(softmax_columns)(x, x_step, y, y_step, extent, lanes, logarithm);
 }
+void flush_rows() { hwy::FlushStream(); }
 void norm_row(const NormRow& row) { HWY_DYNAMIC_DISPATCH(norm)(row); }
 void moments(const float* x, int64_t n, float* mean, float* variance) {
   HWY_DYNAMIC_DISPATCH(block_moments)(x, n, mean, variance);

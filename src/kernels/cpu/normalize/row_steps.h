@@ -5,8 +5,9 @@
 
 namespace ridgeline::cpu {
 
-/// y = softmax(x), or its logarithm, over n contiguous numbers; y may be x.
-void softmax_row(const float* x, float* y, int64_t n, bool logarithm);
+/// y = softmax(x), or its logarithm, over n contiguous numbers; y may be x, but for a stream. `ahead`, `stream` as
+/// below.
+void softmax_row(const float* x, float* y, int64_t n, bool logarithm, int64_t ahead = 0, bool stream = false);
 
 /// The same along a strided axis for `lanes` neighbouring (contiguous) lanes: element k of lane j is x[k * x_step + j].
 void softmax_lanes(const float* x, int64_t x_step, float* y, int64_t y_step, int64_t extent, int64_t lanes,
@@ -27,6 +28,9 @@ struct NormRow {
   bool stream = false;  // y past the caches, where it is whole lines
 };
 void norm_row(const NormRow& row);
+
+/// Rows written past the caches are seen by others after this: before another thread is told.
+void flush_rows();
 
 /// Mean and variance (sum of squared differences over n) of n contiguous numbers, in two passes.
 void moments(const float* x, int64_t n, float* mean, float* variance);

@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/elementwise/epilogue_pass.h"
 #include "kernels/cpu/elementwise/loop_nest.h"
+#include "kernels/cpu/elementwise/stream.h"
 #include "kernels/cpu/normalize/norm_kernels.h"
 #include "kernels/cpu/normalize/row_steps.h"
 
@@ -10,9 +11,12 @@ namespace ridgeline::cpu {
 
 namespace {
 
+constexpr int64_t kLongestAhead = 64 << 10;
+
 struct State {
   LoopNest nest;  // all axes but the softmax's; operands x, y
   int64_t extent = 0, x_step = 1, y_step = 1;
+  bool prefetch = false, stream = false;  // rows come from beyond L2, and go beyond the last cache
   EpiloguePass epilogue;
 };
 
@@ -59,8 +63,10 @@ double estimate(const Problem& p, const Tile&, const Ceilings& c) {
 
 std::shared_ptr<const void> prepare(const Problem& p, const Tile&) {
   const size_t axis = axis_of(p);
+  const int64_t bytes = p.read_bytes() + p.write_bytes();
   return std::make_shared<State>(State{nest_of(p), p.input(0).shape()[axis], p.input(0).layout.strides[axis],
-                                       p.output().layout.strides[axis], EpiloguePass(p)});
+                                       p.output().layout.strides[axis], bytes > this_cpu().caches.l2,
+                                       bytes >= stream_threshold_bytes(), EpiloguePass(p)});
 }
 
 template <bool kLogarithm>
@@ -70,6 +76,10 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool)
   const float* x = static_cast<const float*>(buffers.inputs[0]);
   float* y = static_cast<float*>(buffers.outputs[0]);
   const int64_t grain = std::max<int64_t>(1, 8192 / s.extent);
+  // As for the norms: the next row, or the short one that 8 KiB ahead, of long ones none.
+  const int64_t step = s.nest.cols() > 1 ? s.nest.col_stride(0) : s.nest.row_stride(0);
+  const int64_t ahead = s.prefetch && s.extent <= kLongestAhead ? step * std::max<int64_t>(1, 2048 / s.extent) : 0;
+  const bool stream = s.stream && x != y;
   auto body = [&](const int64_t* offsets, int64_t count, int64_t cols) {
     for (int64_t i = 0; i < count; ++i) {
       const float* from = x + offsets[0] + i * s.nest.row_stride(0);
@@ -79,8 +89,10 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool)
         continue;
       }
       for (int64_t j = 0; j < cols; ++j)
-        softmax_row(from + j * s.nest.col_stride(0), to + j * s.nest.col_stride(1), s.extent, kLogarithm);
+        softmax_row(from + j * s.nest.col_stride(0), to + j * s.nest.col_stride(1), s.extent, kLogarithm, ahead,
+                    stream);
     }
+    if (stream) flush_rows();
   };
   s.nest.run(pool, grain, body, rows(s) ? 1 : 16);
   s.epilogue.run(buffers, pool);
