@@ -108,13 +108,13 @@ double estimate(const Problem& problem, const Tile& tile, const Ceilings& ceilin
   const double moved = double(s.tiles * s.products) * double(s.g.in_channels + s.g.out_channels) * 8.0;
   const double transforms =
       moved / (ceilings.copy_gb_s[size_t(MemoryLevel::kL2)].at(problem.threads, ceilings.cores) * 0.7);
-  // Within a model these weights, up to four times the filters' own bytes, come from memory in each run, and hide
-  // behind the products in part only. Warm, 512 channels at 7x7 gained 20 % over the direct kernel; in a whole network
-  // they lost.
+  // Within a model these weights, up to four times the filters' own bytes, come from memory in each run, at about half
+  // of its bandwidth and not hidden behind the products. With cold weights, ms: 56x56x64 0.51 to 0.60 (this model
+  // 0.47), 28x28x128 0.55 (0.56), 14x14x256 1.42 to 1.85 (1.42; the direct kernel 1.31: taking most of the bytes for
+  // hidden chose Winograd here and lost). Warm, 512 channels at 7x7 gained 20 % over the direct kernel.
   const double weights = ceilings.stream_ns(int64_t(s.products * s.g.in_channels * s.g.out_channels * 4), 0,
                                             problem.threads, MemoryLevel::kDram);
-  const double both = std::max(products, weights) + 0.4 * std::min(products, weights);
-  return std::max(conv_estimate_ns(problem, ceilings, flops, 1.0), both + transforms);
+  return std::max(conv_estimate_ns(problem, ceilings, flops, 1.0), products + 2 * weights + transforms);
 }
 
 // The products alone; the transforms are additions that a better schedule hides.
