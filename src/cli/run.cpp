@@ -86,6 +86,16 @@ void run(const Common& common, const Arguments& arguments) {
 
   Json document;
   std::string text;
+  if (arguments.precision != "f32") {
+    int64_t lowered = 0, kept = 0;
+    for (const Decision& d : compiled.decisions.all)
+      if (d.pass == "lower_to_" + arguments.precision) ++(d.action == Action::kApplied ? lowered : kept);
+    document["precision"] = {{"asked", arguments.precision}, {"lowered", lowered}, {"refused", kept}};
+    text += fmt::format(
+        "{} products multiply in {}, {} were refused; convolutions and products without constant weights "
+        "stay as they are\n",
+        lowered, arguments.precision, kept);
+  }
   Json outputs = Json::array();
   const std::vector<std::string> files = file_names(model.output_names);
   if (!arguments.output_dir.empty()) {

@@ -56,8 +56,8 @@ struct Problem {
   std::string text() const;
 };
 
-/// The type whose peak bounds the problem's arithmetic: bf16 where both operands of a contraction are, i8 where both are
-/// 8-bit integers or activations are quantized (act=i8), else f32.
+/// The type whose peak bounds the problem's arithmetic: bf16 where both operands of a contraction are, i8 where both
+/// are 8-bit integers or activations are quantized (act=i8), else f32.
 DType arithmetic_of(const Problem& problem);
 
 /// Cost of the operator and its program together.

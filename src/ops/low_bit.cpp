@@ -3,6 +3,7 @@
 // specification, ggml-quants.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "ops/catalogue.h"
 #include "ops/common.h"
@@ -33,7 +34,8 @@ void infer_low_bit(Infer& i) {
   i.require(act_block >= 0 && act_block % 32 == 0,
             fmt::format("act_block = {}: 0 (the whole row) or a multiple of 32 is wanted", act_block));
   Shape out = i.shape(kA);
-  const Dim k = out.back(), n = i.dim(kQ, 0), columns = i.dim(kQ, 1);
+  const Dim k = out.back();
+  const Dim &n = i.dim(kQ, 0), &columns = i.dim(kQ, 1);
   const int64_t per = bits == 4 ? 2 : 1;
   i.require(!k.known() || !columns.known() || k.value() == columns.value() * per,
             fmt::format("a is {}, q is {}: k differs", describe(i, kA), describe(i, kQ)));
@@ -44,7 +46,7 @@ void infer_low_bit(Infer& i) {
     i.require(bits != 16, fmt::format("'{}' is given with 16-bit weights", i.op().inputs[input].name));
     i.require(i.rank(input) == 2,
               fmt::format("'{}' is {}: [n, groups] is wanted", i.op().inputs[input].name, describe(i, input)));
-    const Dim rows = i.dim(input, 0), groups = i.dim(input, 1);
+    const Dim &rows = i.dim(input, 0), &groups = i.dim(input, 1);
     i.require(!rows.known() || !n.known() || rows == n,
               fmt::format("'{}' is {}, q is {}: one row for each of q's is wanted", i.op().inputs[input].name,
                           describe(i, input), describe(i, kQ)));
@@ -88,6 +90,8 @@ void low_bit_reference(Reference& c) {
       const int64_t end = std::min(k, begin + act_block);
       float largest = 0;
       for (int64_t t = begin; t < end; ++t) largest = std::max(largest, std::fabs(float(a.f[size_t(r * k + t)])));
+      for (int64_t t = begin; t < end; ++t)
+        if (!std::isfinite(float(a.f[size_t(r * k + t)]))) largest = std::numeric_limits<float>::quiet_NaN();
       for (int64_t t = begin; t < end; ++t) {
         const double x = a.f[size_t(r * k + t)];
         double& to = rows[size_t(r * k + t)];
@@ -129,7 +133,8 @@ void low_bit_reference(Reference& c) {
 }  // namespace
 
 double quantize_activation(float x, float largest) {
-  if (!(largest > 0)) return 0;
+  if (std::isnan(largest)) return std::numeric_limits<double>::quiet_NaN();
+  if (largest < kLeastLargest) return 0;
   return double(std::nearbyintf(x * (127.0f / largest))) * double(largest / 127.0f);
 }
 

@@ -11,6 +11,8 @@ namespace {
 
 constexpr int64_t kLeastWeights = 4096;  // below, rounding the activations costs more than the product
 
+constexpr int64_t kMostProducts = 131072;  // of 127 by 128 in an i32
+
 // [k, n] row-major to rows of q: [n, k].
 Tensor to_bf16(const Tensor& w) {
   const int64_t k = w.shape()[0], n = w.shape()[1];
@@ -60,6 +62,10 @@ void lower(Graph& graph, Decisions& decisions, bool to_bytes) {
     }
     if (to_bytes && k % 4 != 0) {
       decisions.refuse(graph.node(id), "shape", fmt::format("k = {} is no multiple of 4", k));
+      continue;
+    }
+    if (to_bytes && k > kMostProducts) {
+      decisions.refuse(graph.node(id), "too_long", fmt::format("sums of {} products may leave 32 bits", k));
       continue;
     }
     if (!all_finite(*w)) {

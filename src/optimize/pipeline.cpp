@@ -51,7 +51,7 @@ constexpr std::array<Pass, 15> kPasses = {{
 bool enabled(const Pass& pass, const PipelineOptions& options) {
   if (options.none) return false;
   if (!options.only.empty()) return options.only.count(pass.name) > 0;
-  if (options.lossy.count(pass.name)) return pass.stage <= options.stage;
+  if (options.lossy.count(pass.name)) return pass.stage <= options.stage && !options.disabled.count(pass.name);
   return pass.stage <= options.stage && pass.pass_class != PassClass::kLossy && !options.disabled.count(pass.name);
 }
 

@@ -72,7 +72,7 @@ struct Plan {
   std::vector<Slot> slots;
   int64_t arena_bytes = 0;
   int64_t packing_peak_bytes = 0;  // most that weights took while this plan was made: those to pack and those packed
-  std::vector<Tensor> constants;  // as kernels read them, shared with the ConstantStore
+  std::vector<Tensor> constants;   // as kernels read them, shared with the ConstantStore
   std::vector<PlanTensor> inputs, outputs;
   /// Graph outputs that no step writes: an input passed through, or a constant.
   struct PassThrough {
@@ -83,8 +83,8 @@ struct Plan {
   int threads = 1;
 
   int64_t constant_bytes() const;
-  int64_t bytes_moved() const;  // over the steps, workspace and reorders included
-  int64_t peak_bytes() const;   // packed constants + arena + graph inputs and outputs
+  int64_t bytes_moved() const;              // over the steps, workspace and reorders included
+  int64_t peak_bytes() const;               // packed constants + arena + graph inputs and outputs
   int64_t peak_bytes_with_packing() const;  // the larger of peak_bytes and what making the plan took
   int kernel_count() const { return int(steps.size()); }
   std::string text() const;  // golden-tested

@@ -256,9 +256,10 @@ class Importer {
     const OpSchema& op = check_known(form.op, domain, form.op == proto.op_type() ? opset : ModelLimits::kNewestOpset);
     check_attributes(op, form.attributes);
     std::vector<std::string> names(proto.output().begin(), proto.output().begin() + outputs);
+    name_required_outputs(op, node.name, names);
     const NodeId id = graph_.node_capacity();
     try {
-      graph_.add_node(op, std::move(form.inputs), std::move(form.attributes), outputs, names, node.name);
+      graph_.add_node(op, std::move(form.inputs), std::move(form.attributes), int(names.size()), names, node.name);
     } catch (const Error&) {
       graph_.remove(graph_.node(id));  // so that the graph stays sound where unsupported nodes are collected
       throw;
@@ -271,6 +272,18 @@ class Importer {
         fail(ErrorCode::kBadModel, "the name {} is taken by a node made from an old form", quote(names[size_t(i)]));
       }
       values_[names[size_t(i)]] = value;
+    }
+  }
+
+  /// Results that the operator always has and this model leaves out get a value all the same: kernels write them.
+  void name_required_outputs(const OpSchema& op, const std::string& node, std::vector<std::string>& names) {
+    for (int i = 0; i < op.outputs.size(); ++i) {
+      const OutputSpec& spec = op.outputs[i];
+      if (spec.optional) continue;
+      if (int(names.size()) <= i && !spec.variadic) names.resize(size_t(i) + 1);
+      const size_t end = spec.variadic ? names.size() : size_t(i) + 1;
+      for (size_t k = size_t(i); k < end; ++k)
+        if (names[k].empty()) names[k] = graph_.fresh_name(node + ".unused");
     }
   }
 

@@ -190,7 +190,7 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& given
       index /= step.extent;
       a += i * step.a, b += i * step.b, y += i * step.c, bias += i * step.bias, residual += i * step.residual;
     }
-    const char* b_data = g.k == 0 ? &kNothing : static_cast<const char*>(buffers.inputs[1]);
+    const char* b_data = g.k == 0 && !ahead ? &kNothing : static_cast<const char*>(buffers.inputs[1]);
     const uint8_t* panels = reinterpret_cast<const uint8_t*>(b_data);
     const int32_t* sums = reinterpret_cast<const int32_t*>(panels + d.panel_bytes);
     if (!ahead) {

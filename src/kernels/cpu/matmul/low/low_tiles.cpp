@@ -1,6 +1,7 @@
 #include "kernels/cpu/matmul/low/low_tiles.h"
 
 #include "kernels/cpu/simd.h"
+#include "ops/low_bit.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/matmul/low/low_tiles.cpp"
@@ -126,26 +127,35 @@ void Quantize(const float* a, int64_t k, int64_t block, int64_t chunk, int offse
   const hn::Rebind<int8_t, D> d8;
   const int64_t n = int64_t(hn::Lanes(d));
   for (int64_t b = 0; b < k; b += block) {
-    V most = hn::Zero(d);
+    V most = hn::Zero(d), nothing = hn::Zero(d);  // `nothing`: 0 times each, NaN if one is not finite
     float largest = 0;
     int64_t i = b;
-    for (; i + n <= b + block; i += n) most = hn::Max(most, hn::Abs(hn::LoadU(d, a + i)));
+    for (; i + n <= b + block; i += n) {
+      const V v = hn::LoadU(d, a + i);
+      most = hn::Max(most, hn::Abs(v));
+      nothing = hn::MulAdd(v, hn::Zero(d), nothing);
+    }
+    float zero = hn::GetLane(hn::SumOfLanes(d, nothing));
+    for (int64_t t = i; t < b + block; ++t) zero += a[t] * 0.0f;
     largest = hn::GetLane(hn::MaxOfLanes(d, most));
     for (; i < b + block; ++i) largest = a[i] > largest ? a[i] : -a[i] > largest ? -a[i] : largest;
-    const float inverse = largest > 0 ? 127.0f / largest : 0, step = largest > 0 ? largest / 127.0f : 0;
+    const bool finite = zero == 0, counts = finite && largest >= kLeastLargest;
+    const float inverse = counts ? 127.0f / largest : 0;
+    const float step = counts ? largest / 127.0f : finite ? 0 : __builtin_nanf("");
     const V by = hn::Set(d, inverse);
     for (int64_t c = b; c < b + block; c += chunk) {
       auto sums = hn::Zero(di);
       int32_t sum = 0;
       int64_t t = c;
       for (; t + n <= c + chunk; t += n) {
-        const auto q = hn::NearestInt(hn::Mul(hn::LoadU(d, a + t), by));
+        const V x = finite ? hn::LoadU(d, a + t) : hn::Zero(d);
+        const auto q = hn::NearestInt(hn::Mul(x, by));
         sums = hn::Add(sums, q);
         hn::StoreU(hn::DemoteTo(d8, q), d8, levels + t);
       }
       sum = hn::GetLane(hn::SumOfLanes(di, sums));
       for (; t < c + chunk; ++t) {
-        levels[t] = int8_t(__builtin_nearbyintf(a[t] * inverse));
+        levels[t] = finite ? int8_t(__builtin_nearbyintf(a[t] * inverse)) : int8_t(0);
         sum += levels[t];
       }
       const int64_t at = c / chunk;

@@ -6,6 +6,8 @@
 
 namespace ridgeline::cpu {
 
+constexpr int64_t kMostProducts = 131072;
+
 LowShape low_shape(const Problem& p) {
   LowShape s;
   const Extents &a = p.input(0).shape(), &q = p.input(1).shape();
@@ -36,6 +38,9 @@ LowShape low_shape(const Problem& p) {
   s.chunk = s.quantize ? std::gcd(s.group, s.act_block) : s.group;
   s.chunks = s.k / s.chunk;
   const int64_t together = s.bits == 4 ? 8 : 4;
+  // A chunk's sum is i32: 131,072 products of 127 by 128 fill it.
+  if (s.quantize && s.chunk > kMostProducts)
+    s.refusal = fmt::format("sums of {} products may leave 32 bits: at most {}", s.chunk, kMostProducts);
   if (s.bits != 16 && s.chunk % together)
     s.refusal = fmt::format("groups of {} are no multiple of {}", s.chunk, together);
   if (s.quantize && s.k % s.act_block) s.refusal = fmt::format("k = {} is no multiple of act_block", s.k);
