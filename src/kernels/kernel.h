@@ -81,6 +81,10 @@ struct Kernel {
   /// FLOPs that the kernel's algorithm executes, where they are fewer than the direct algorithm's (Winograd); null: the
   /// same. Floors use the fewest among the kernels that can run the problem.
   int64_t (*executed_flops)(const Problem&, const Tile&) = nullptr;
+  /// By how much the algorithm enlarges the rounding errors of a direct sum, at one element (flat index) of output 0,
+  /// in the square-root model of docs/numerics.md; null: 1. `check` multiplies its tolerance by it.
+  double (*amplification)(const Problem&, const Tile&, int64_t element) = nullptr;
+  int version = 1;  // raised when its tiles or its speed change: what was tuned for another version is forgotten
 };
 
 /// Explicit lists, best first (src/kernels/registry.cpp); the reference of every schema stands last.

@@ -136,16 +136,21 @@ std::unique_ptr<Case> make_case(std::string line, uint64_t seed, int threads) {
   return made;
 }
 
-std::string compare(const Case& c, const std::vector<Guarded>& outputs) {
+std::string compare(const Case& c, const Candidate& candidate, const std::vector<Guarded>& outputs) {
+  const auto amplification = [&](size_t o, int64_t k) {
+    return o == 0 && candidate.kernel->amplification ? candidate.kernel->amplification(c.problem, candidate.tile, k)
+                                                     : 1.0;
+  };
   for (size_t o = 0; o < outputs.size(); ++o) {
     if (!c.problem.output(int(o)).present()) continue;
     const TensorView view = outputs[o].view();
     for (Index at(view.shape()); at.more(); ++at) {
       int64_t offset = 0;
       for (size_t a = 0; a < view.shape().size(); ++a) offset += at[int(a)] * view.layout.strides[a];
-      std::string why = is_float(view.dtype)
-                            ? c.judge->reject(int(o), at.flat(), load_f64(view.dtype, view.data, offset))
-                            : c.judge->reject(int(o), at.flat(), load_i64(view.dtype, view.data, offset));
+      std::string why =
+          is_float(view.dtype)
+              ? c.judge->reject(int(o), at.flat(), load_f64(view.dtype, view.data, offset), amplification(o, at.flat()))
+              : c.judge->reject(int(o), at.flat(), load_i64(view.dtype, view.data, offset));
       if (!why.empty()) return why;
     }
   }
@@ -198,7 +203,7 @@ std::string run_kernel(const Case& c, const Candidate& candidate, int shared, Ra
   for (size_t o = 0; o < outputs.size(); ++o) {
     if (outputs[o].spoiled()) return fmt::format("writes beside output {}", o);
   }
-  return compare(c, outputs);
+  return compare(c, candidate, outputs);
 }
 
 void fail_case(CheckResult& result, const Case& c, const Kernel& kernel, const Tile& tile, const std::string& isa,

@@ -48,15 +48,15 @@ class Judge {
   /// epilogue.
   Judge(const Problem& problem, const std::vector<Tensor>& inputs, std::vector<RefArray> exact,
         const RefArray* accumulators);
-  /// Empty if element `k` of output `o` may be this.
-  std::string reject(int o, int64_t k, double got) const;
+  /// Empty if element `k` of output `o` may be this. `amplification`: the kernel's.
+  std::string reject(int o, int64_t k, double got, double amplification = 1) const;
   std::string reject(int o, int64_t k, int64_t got) const;
   const RefArray& exact(int o) const { return exact_[size_t(o)]; }
 
  private:
-  double tolerance(int o, int64_t k) const;
-  double own_tolerance(int o, double value) const;  // of the operator without its program
-  double program_tolerance(int o, int64_t k) const;
+  double tolerance(int o, int64_t k, double amplification) const;
+  double own_tolerance(int o, double value, double amplification) const;  // of the operator without its program
+  double program_tolerance(int o, int64_t k, double amplification) const;
 
   const Problem& problem_;
   const std::vector<Tensor>& inputs_;

@@ -90,7 +90,7 @@ Judge::Judge(const Problem& problem, const std::vector<Tensor>& inputs, std::vec
   }
 }
 
-double Judge::own_tolerance(int o, double value) const {
+double Judge::own_tolerance(int o, double value, double amplification) const {
   const Tolerance& t = problem_.op->tolerance;
   const DType dtype = problem_.output(o).dtype;
   if (!is_float(dtype)) return t.kind == Tolerance::Kind::kElementwise ? t.ulps : 0;
@@ -101,11 +101,12 @@ double Judge::own_tolerance(int o, double value) const {
     case Tolerance::Kind::kElementwise:
       return t.ulps * 2 * unit * std::fabs(value);
     default:
-      return (t.ulps * unit + 4 * std::sqrt(terms_) * accumulator) * scale_[size_t(o)] + (o == 0 ? exponent_error_ : 0);
+      return (t.ulps * unit + 4 * std::sqrt(terms_) * accumulator * amplification) * scale_[size_t(o)] +
+             (o == 0 ? exponent_error_ : 0);
   }
 }
 
-double Judge::program_tolerance(int o, int64_t k) const {
+double Judge::program_tolerance(int o, int64_t k, double amplification) const {
   const Program& program = *problem_.program;
   std::vector<ScalarValue> x(program.inputs.size());
   std::vector<double> error(program.inputs.size(), 0);
@@ -116,7 +117,7 @@ double Judge::program_tolerance(int o, int64_t k) const {
   for (size_t a = shape.size(); a-- > 0; rest /= shape[a]) at[a] = rest % shape[a];
   if (problem_.has_epilogue()) {
     x[0].f = accumulators_.number(k);
-    error[0] = own_tolerance(0, x[0].f);
+    error[0] = own_tolerance(0, x[0].f, amplification);
     // Beyond the accumulator's range it is an infinity, and the program of one is another number or none.
     const DType accumulator = info(problem_.output().dtype).accumulator;
     if (is_float(accumulator) && std::fabs(x[0].f) + error[0] >= info(accumulator).largest)
@@ -137,16 +138,16 @@ double Judge::program_tolerance(int o, int64_t k) const {
   return program_error(program, x, error, ulps)[size_t(o)];
 }
 
-double Judge::tolerance(int o, int64_t k) const {
-  if (problem_.program && o < int(problem_.program->outputs.size())) return program_tolerance(o, k);
-  return own_tolerance(o, exact_[size_t(o)].number(k));
+double Judge::tolerance(int o, int64_t k, double amplification) const {
+  if (problem_.program && o < int(problem_.program->outputs.size())) return program_tolerance(o, k, amplification);
+  return own_tolerance(o, exact_[size_t(o)].number(k), amplification);
 }
 
-std::string Judge::reject(int o, int64_t k, double got) const {
+std::string Judge::reject(int o, int64_t k, double got, double amplification) const {
   const DType dtype = problem_.output(o).dtype;
   const double exact = exact_[size_t(o)].f[size_t(k)], want = rounded(dtype, exact);
   if (got == want || (std::isnan(got) && std::isnan(want))) return {};
-  const double allowed = tolerance(o, k);
+  const double allowed = tolerance(o, k, amplification);
   if (std::isinf(allowed) || std::fabs(got - exact) <= allowed) return {};
   // Just below overflow, just above: either may be rounded to infinity.
   if (std::isinf(got) && std::signbit(got) == std::signbit(exact) && std::fabs(exact) + allowed >= info(dtype).largest)
@@ -162,7 +163,7 @@ std::string Judge::reject(int o, int64_t k, int64_t got) const {
   store_i64(dtype, &bits, 0, exact_[size_t(o)].i[size_t(k)]);  // wraps, as the output did
   const int64_t want = load_i64(dtype, &bits, 0);
   if (got == want) return {};
-  const double allowed = tolerance(o, k);
+  const double allowed = tolerance(o, k, 1);
   if (std::fabs(double(got) - double(want)) <= allowed) return {};
   return fmt::format("output {} element {}: got {}, wanted {}, tolerance {:.3g}", o, k, got, want, allowed);
 }

@@ -124,6 +124,13 @@ int64_t executed_flops(const Problem& problem, const Tile& tile) {
   return saturated_product({2, tiles, (tile.size[0] + 2) * (tile.size[1] + 2), g.in_channels, g.out_channels});
 }
 
+double amplification(const Problem& problem, const Tile& tile, int64_t element) {
+  const Extents& shape = problem.output().shape();
+  const int64_t w = element % shape.back(), h = element / shape.back() % shape[shape.size() - 2];
+  return winograd_amplification(tile.size[0], int(h % tile.size[0])) *
+         winograd_amplification(tile.size[1], int(w % tile.size[1]));
+}
+
 int64_t workspace(const Problem& problem, const Tile& tile) {
   const auto state = make_state(problem, tile);
   return state->block_floats * 4 * (state->shared ? 1 : state->threads);
@@ -292,6 +299,7 @@ const Kernel kConvWinograd = {
     .run = run,
     .in_place = residual_in_place<kOrder>,
     .executed_flops = executed_flops,
+    .amplification = amplification,
 };
 
 }  // namespace ridgeline::cpu

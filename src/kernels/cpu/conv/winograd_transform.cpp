@@ -1,5 +1,10 @@
 #include "kernels/cpu/conv/winograd_transform.h"
 
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <span>
+
 #include "kernels/cpu/simd.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/conv/winograd_transform.cpp"
@@ -145,6 +150,14 @@ constexpr double kG4[6][3] = {{.25, 0, 0},
                               {1. / 24, -1. / 12, 1. / 6},
                               {0, 0, 1}};
 constexpr double kG2[4][3] = {{1, 0, 0}, {.5, .5, .5}, {.5, -.5, .5}, {0, 0, 1}};
+// What InputAxis and OutputAxis compute, as matrices.
+constexpr double kB4[6][6] = {{4, 0, -5, 0, 1, 0},  {0, -4, -4, 1, 1, 0}, {0, 4, -4, -1, 1, 0},
+                              {0, -2, -1, 2, 1, 0}, {0, 2, -1, -2, 1, 0}, {0, 4, 0, -5, 0, 1}};
+constexpr double kB2[4][4] = {{1, 0, -1, 0}, {0, 1, 1, 0}, {0, -1, 1, 0}, {0, 1, 0, -1}};
+constexpr double kA4[4][6] = {{1, 1, 1, 1, 1, 0}, {0, 1, -1, 2, -2, 0}, {0, 1, 1, 4, 4, 0}, {0, 1, -1, 8, -8, 1}};
+constexpr double kA2[2][4] = {{1, 1, 1, 0}, {0, 1, -1, -1}};
+
+double squares(std::span<const double> v) { return std::inner_product(v.begin(), v.end(), v.begin(), 0.0); }
 
 }  // namespace
 
@@ -159,6 +172,15 @@ void winograd_weight(int m_h, int m_w, const float* w, double* u) {
     for (int k = 0; k < 3; ++k) row[k] = gh[i][0] * w[k] + gh[i][1] * w[3 + k] + gh[i][2] * w[6 + k];
     for (int j = 0; j < m_w + 2; ++j) *u++ = gw[j][0] * row[0] + gw[j][1] * row[1] + gw[j][2] * row[2];
   }
+}
+
+double winograd_amplification(int m, int row) {
+  double variance = 0;
+  for (int i = 0; i < m + 2; ++i) {
+    variance += m == 4 ? kA4[row][i] * kA4[row][i] * squares(kG4[i]) * squares(kB4[i])
+                       : kA2[row][i] * kA2[row][i] * squares(kG2[i]) * squares(kB2[i]);
+  }
+  return std::max(1.0, std::sqrt(variance / 3));
 }
 
 }  // namespace ridgeline::cpu

@@ -38,4 +38,8 @@ WinogradOutputTransform winograd_output(int m_h, int m_w);
 /// u[m + 2][m + 2] = G w Gt of one 3x3 filter, in double.
 void winograd_weight(int m_h, int m_w, const float* w, double* u);
 
+/// Along one axis, at output `row` of m: the standard deviation of what is summed for it, over that of the direct sum's
+/// three products, for independent operands of variance 1. Rounding errors are proportional to what is rounded.
+double winograd_amplification(int m, int row);
+
 }  // namespace ridgeline::cpu
