@@ -85,6 +85,7 @@ longer() {
   if [ -x build/release/ridgeline ]; then
     step "20,000 random problems" build/release/ridgeline check --cases 20000
     counted "known failures, large" known_failures --large
+    counted "known failures, each pass and instruction set" known_failures --sweep
     step "ONNX node suite" build/release/ridgeline suite /usr/share/libonnx-testdata/data/node
   fi
   # The thread sanitizer needs addresses where its shadow memory expects them.

@@ -280,9 +280,11 @@ void Graph::infer(Node& node) {
   } else {
     results = infer_node(*node.op, node.attributes, node.name, infos, int(node.outputs.size()));
   }
-  // An epilogue keeps the shape of the operator's result, and may change its dtype.
-  if (node.program && node.op != &kElementwise && !node.op->is_elementwise())
+  // An epilogue keeps the shape of the operator's result, may change its dtype, and changes its content.
+  if (node.program && node.op != &kElementwise && !node.op->is_elementwise()) {
     results[0].dtype = node.program->output_dtype();
+    results[0].values.reset();
+  }
   for (size_t o = 0; o < node.outputs.size(); ++o) {
     if (node.outputs[o] == kNoValue) continue;
     ValueInfo& info = values_[size_t(node.outputs[o])].info;

@@ -292,6 +292,7 @@ class Absorber {
     graph_.set_inputs(producer, std::move(inputs), op_inputs);
     producer.origin = names;
     graph_.value(from).info.dtype = graph_.value(result).dtype();
+    graph_.value(from).info.values = graph_.value(result).info.values;  // its own are those before the region
     // All values of the region have one shape: who asks for that of an inner one gets it from the result.
     for (NodeId id : region.nodes) graph_.replace_uses(graph_.node(id).output(), from);
     for (auto it = region.nodes.rbegin(); it != region.nodes.rend(); ++it) graph_.remove(graph_.node(*it));

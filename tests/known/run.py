@@ -36,6 +36,7 @@ REFUSED, NO_MEMORY = 2, 3  # exit codes
 BROKEN_SECONDS, BROKEN_BYTES = 10, 2 << 30
 THREADS = ["--threads", "2"]  # the same on every machine
 SECONDS, LARGE_SECONDS, LARGE_BYTES = 120, 600, 12 << 30
+INSTRUCTION_SETS = ("scalar", "avx2")  # beside the machine's own
 OLDEST_OPSET = 7  # docs/onnx.md
 WITHOUT_KERNEL = {"GPU-07": "RMSNormalization of f16", "GPU-09": "MatMul of f16", "GPU-16": "Attention as a node"}
 FORMATS = {".gguf": "GGUF files", ".safetensors": "safetensors files"}
@@ -57,15 +58,17 @@ class Runner:
         listed = json.loads(subprocess.run([binary, "op", "list", "--json", "-"], capture_output=True,
                                            check=True).stdout)
         self.operators = {o["name"] for o in listed["operators"]}
+        passes = json.loads(subprocess.run([binary, "passes", "--json", "-"], capture_output=True, check=True).stdout)
+        self.passes = [p["name"] for p in passes["passes"] if p["class"] != "lossy"]
 
-    def call(self, command, seconds, limit=None):
+    def call(self, command, seconds, limit=None, isa=None):
         """(exit code, message); dying by a signal or not ending is a failure."""
         command = [str(self.binary), *map(str, command)]
-        self.own.last = " ".join(command)
+        self.own.last = (f"RIDGELINE_ISA={isa} " if isa else "") + " ".join(command)
         try:
             done = subprocess.run(["prlimit", f"--as={limit}", *command] if limit and self.limited else command,
                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                                  timeout=seconds)
+                                  timeout=seconds, env=dict(os.environ, RIDGELINE_ISA=isa) if isa else None)
         except subprocess.TimeoutExpired:
             raise Failure(f"no end after {seconds} s")
         message = " ".join(done.stderr.decode(errors="replace").split())
@@ -89,7 +92,7 @@ class Runner:
             options += ["--input", f"{name}={folder / name}.npy"]
         return options
 
-    def right(self, case_id, item, folder, passes):
+    def right(self, case_id, item, folder, passes, isa):
         (folder / "model.onnx").write_bytes(item.model.encode())
         for number, (inputs, outputs) in enumerate(item.sets):
             data, made = folder / f"test_data_set_{number}", folder / f"{passes}_{number}"
@@ -101,8 +104,8 @@ class Runner:
                 "run", folder / "model.onnx", *self.given(data, inputs), "--output-dir", made, "--passes", passes,
                 *THREADS
             ]
-            limits = (LARGE_SECONDS, LARGE_BYTES) if item.large else (SECONDS,)
-            code, message = self.call(command, *limits)
+            limits = (LARGE_SECONDS, LARGE_BYTES) if item.large else (SECONDS, None)
+            code, message = self.call(command, *limits, isa=isa)
             if code == REFUSED and message and item.may_refuse:
                 return
             if code == REFUSED and "unsupported" in message and self.lacking(item):
@@ -115,7 +118,7 @@ class Runner:
                 if wrong := difference(made / f"{name}.npy", value, item):
                     raise Failure(f"{name} {wrong}")
         if len(item.sets) > 1:  # and in one process, where plans of other shapes are there already
-            code, message = self.call(["suite", folder, "--passes", passes], SECONDS)
+            code, message = self.call(["suite", folder, "--passes", passes], SECONDS, isa=isa)
             if code:
                 raise Failure(f"one run after the other: exit {code}: {message[-240:]}")
 
@@ -180,6 +183,8 @@ def main():
     parser.add_argument("--bin", default=ROOT / "build/release/ridgeline", type=Path)
     parser.add_argument("--folder", default=ROOT / "build/known", type=Path, help="where the files of the cases go")
     parser.add_argument("--large", action="store_true", help="the cases that need 1 to 10 GB of memory, and no others")
+    parser.add_argument("--sweep", action="store_true",
+                        help="sound models alone: with each pass by itself, and with all at each instruction set")
     parser.add_argument("--unlimited", action="store_true",
                         help="no limit of address space: a sanitizer needs terabytes")
     parser.add_argument("cases", nargs="*", default=["*"], help="ids, or patterns of ids")
@@ -187,13 +192,13 @@ def main():
     runner = Runner(options.bin.resolve(), options.folder, not options.unlimited)
 
     def one(task):
-        case_id, item, passes = task
-        name = f"{case_id}/{item.variant}" + (f" --passes {passes}" if passes else "")
-        folder = options.folder / case_id / item.variant / (passes or "")
+        case_id, item, passes, isa = task
+        name = f"{case_id}/{item.variant}" + (f" --passes {passes}" if passes else "") + (f" on {isa}" if isa else "")
+        folder = options.folder / case_id / item.variant / (passes or "") / (isa or "")
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         try:
-            runner.right(case_id, item, folder, passes) if passes else runner.refused(item, folder)
+            runner.right(case_id, item, folder, passes, isa) if passes else runner.refused(item, folder)
         except Unsupported as what:
             return name, None, str(what)
         except Failure as what:
@@ -202,15 +207,18 @@ def main():
             shutil.rmtree(folder)  # thousands of files that say nothing
         return name, None, None
 
+    forms = [("all", None), ("none", None)]
+    if options.sweep:
+        forms = [(name, None) for name in runner.passes] + [("all", isa) for isa in INSTRUCTION_SETS]
     tasks = []
     for case_id, (_, function) in sorted(known.cases.items()):
         if not any(fnmatch.fnmatch(case_id, pattern) for pattern in options.cases):
             continue
         for item in flat(function()):
             if isinstance(item, known.Right):
-                tasks += [(case_id, item, passes) for passes in ("all", "none") if item.large == options.large]
-            elif not options.large:
-                tasks.append((case_id, item, None))
+                tasks += [(case_id, item, *form) for form in forms if item.large == options.large]
+            elif not options.large and not options.sweep:
+                tasks.append((case_id, item, None, None))
     failed, unsupported = 0, {}
     with ThreadPoolExecutor(1 if options.large else os.cpu_count()) as pool:
         for name, failure, reason in pool.map(one, tasks):
