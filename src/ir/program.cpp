@@ -158,8 +158,19 @@ void Program::bind_input(int input, ProgramConstant value) {
 
 namespace {
 
+// Does the program go to or from a quantized type? There a last digit more or less is a whole level wherever a value
+// lies between two: the standard's roundings stay one by one, so that a fused chain equals its nodes bit for bit.
+bool quantizes(const Program& p) {
+  const auto narrow = [](DType t) { return !is_float(t) && t != DType::kBool && info(t).bits <= 16; };
+  return std::any_of(p.code.begin(), p.code.end(), [&](const Instruction& in) {
+    return in.op == ScalarOp::kCast &&
+           ((narrow(in.dtype) && is_float(p.dtype_of(in.a))) || (is_float(in.dtype) && narrow(p.dtype_of(in.a))));
+  });
+}
+
 // One local rewrite of instruction i; returns the operand that replaces its result, or -1 if it was edited or left.
-int rewrite(Program& p, size_t i, bool& changed) {
+// `exact`: no other rounding than written.
+int rewrite(Program& p, size_t i, bool exact, bool& changed) {
   Instruction& in = p.code[i];
   auto result_of = [&](int operand, ScalarOp op) -> const Instruction* {
     if (operand < p.first_result()) return nullptr;
@@ -209,7 +220,7 @@ int rewrite(Program& p, size_t i, bool& changed) {
     case ScalarOp::kAdd:
       // x + 0 stays: it turns -0 into 0. A product feeding a sum becomes one rounding (not in f16, where each is
       // rounded).
-      if (in.dtype != DType::kF32 && in.dtype != DType::kF64) break;
+      if (exact || (in.dtype != DType::kF32 && in.dtype != DType::kF64)) break;
       if (const Instruction* m = result_of(in.a, ScalarOp::kMul))
         become({ScalarOp::kFma, in.dtype, m->a, m->b, in.b});
       else if (const Instruction* n = result_of(in.b, ScalarOp::kMul))
@@ -238,6 +249,7 @@ int rewrite(Program& p, size_t i, bool& changed) {
 }  // namespace
 
 void Program::simplify() {
+  const bool exact = quantizes(*this);
   bool changed = true;
   for (int round = 0; changed && round < 16; ++round) {
     changed = false;
@@ -269,7 +281,7 @@ void Program::simplify() {
         changed = changed || in.op != ScalarOp::kCast;
         continue;
       }
-      const int replacement = rewrite(*this, i, changed);
+      const int replacement = rewrite(*this, i, exact, changed);
       if (replacement >= 0) {
         const int self = first_result() + int(i);
         bool used = false;

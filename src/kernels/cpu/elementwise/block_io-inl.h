@@ -134,6 +134,21 @@ HWY_INLINE float widen_bf16(uint16_t bits) {
   }
 }
 
+/// Whole numbers within the byte's range.
+template <typename T>
+HWY_INLINE void store_bytes(const float* from, T* to, int64_t stride, int n) {
+  int i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const F32 d;
+  const hn::Rebind<T, F32> d8;
+  const int lanes = int(hn::Lanes(d));
+  if (stride == 1)
+    for (; i + lanes <= n; i += lanes)
+      hn::StoreU(hn::DemoteTo(d8, hn::ConvertTo(I32(), hn::LoadU(d, from + i))), d8, to + i);
+#endif
+  for (; i < n; ++i) to[i * stride] = T(from[i]);
+}
+
 [[maybe_unused]] void store_block(DType dtype, const float* from, void* to, int64_t stride, int n, bool stream) {
   switch (dtype) {
     case DType::kF32: {
@@ -174,6 +189,10 @@ HWY_INLINE float widen_bf16(uint16_t bits) {
       for (int i = 0; i < n; ++i) p[i * stride] = from[i] != 0;
       return;
     }
+    case DType::kU8:
+      return store_bytes(from, static_cast<uint8_t*>(to), stride, n);
+    case DType::kI8:
+      return store_bytes(from, static_cast<int8_t*>(to), stride, n);
     default:
       return;
   }

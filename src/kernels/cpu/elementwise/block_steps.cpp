@@ -56,6 +56,12 @@ HWY_INLINE VF truth(M mask) {
 // NaN is true: Highway's Ne is ordered on AVX-512, so equality is asked and turned round.
 HWY_INLINE auto is_true(VF x) { return hn::Not(hn::Eq(x, hn::Zero(F32()))); }
 
+/// Towards 0 within the range; NaN becomes 0.
+HWY_INLINE VF to_byte(VF x, float low, float high) {
+  const VF kept = hn::IfThenElseZero(hn::Eq(x, x), x);
+  return hn::Trunc(hn::Min(hn::Max(kept, splat(low)), splat(high)));
+}
+
 float floor_mod(double a, double b) {
   const double r = std::fmod(a, b);
   return float(r != 0 && ((r < 0) != (b < 0)) ? r + b : r);
@@ -67,6 +73,10 @@ void run_step(int op, const float* a, const float* b, const float* c, float* to,
       return map1(a, to, n, [](VF x) HWY_ATTR { return x; });
     case kToBool:
       return map1(a, to, n, [](VF x) HWY_ATTR { return truth(is_true(x)); });
+    case kToU8:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return to_byte(x, 0.0f, 255.0f); });
+    case kToI8:
+      return map1(a, to, n, [](VF x) HWY_ATTR { return to_byte(x, -128.0f, 127.0f); });
     case kRoundBF16:
       return map1(a, to, n, [](VF x) HWY_ATTR { return round_bf16_bits(x); });
     case kRoundF16: {

@@ -6,11 +6,30 @@
 #include <cmath>
 #include <optional>
 
+#include "ridgeline/error.h"
+
 namespace ridgeline::cpu {
 
 namespace {
 
 bool in_f32(DType t) { return t == DType::kF32 || t == DType::kF16 || t == DType::kBF16 || t == DType::kBool; }
+
+/// Integers that f32 holds exactly, as results: what quantization casts to.
+bool is_byte(DType t) { return t == DType::kU8 || t == DType::kI8; }
+/// Instructions in bytes that need no more than f32: a saturating cast, and those that return one of their operands.
+bool takes_bytes(const Instruction& in) {
+  if (!is_byte(in.dtype)) return false;
+  switch (in.op) {
+    case ScalarOp::kCast:
+    case ScalarOp::kMin:
+    case ScalarOp::kMax:
+    case ScalarOp::kClamp:
+    case ScalarOp::kRelu:
+      return true;
+    default:
+      return false;
+  }
+}
 
 bool is_bitwise(ScalarOp op) { return op >= ScalarOp::kBitAnd && op <= ScalarOp::kShiftRight; }
 
@@ -130,23 +149,24 @@ int expm1_operand(const Program& p, const Instruction& in) {
 }  // namespace
 
 std::string PreparedProgram::reject(const Program& p) {
-  for (size_t i = 0; i < p.inputs.size(); ++i) {
-    const DType t = p.inputs[i].dtype;
-    if (in_f32(t)) continue;
-    if (t == DType::kF64 || is_float(t))
-      return std::string("input ") + p.inputs[i].name + " is " + std::string(name(t));
-    for (const Instruction& in : p.code) {
-      const bool reads = in.a == int(i) || in.b == int(i) || in.c == int(i);
-      if (reads && !(in.op == ScalarOp::kCast && is_float(in.dtype)))
-        return std::string("computes with ") + std::string(name(t)) + " input " + p.inputs[i].name;
+  for (const ProgramInput& input : p.inputs)
+    if (input.dtype == DType::kF64 || (is_float(input.dtype) && !in_f32(input.dtype)))
+      return std::string("input ") + input.name + " is " + std::string(name(input.dtype));
+  for (const Instruction& in : p.code) {
+    if (is_bitwise(in.op)) return "bitwise instructions";
+    if (!in_f32(in.dtype) && !takes_bytes(in)) return std::string("an instruction in ") + std::string(name(in.dtype));
+    for (int k = 0; k < arity(in); ++k) {
+      const int v = operand(in, k);
+      const DType t = p.dtype_of(v);
+      if (in_f32(t)) continue;
+      if (in.op == ScalarOp::kCast ? is_float(in.dtype) || t == in.dtype : takes_bytes(in) && t == in.dtype) continue;
+      return fmt::format("computes with {} {}", name(t),
+                         v < p.first_constant() ? "input " + p.inputs[size_t(v)].name : std::string("values"));
     }
   }
-  for (const Instruction& in : p.code) {
-    if (!in_f32(in.dtype)) return std::string("an instruction in ") + std::string(name(in.dtype));
-    if (is_bitwise(in.op)) return "bitwise instructions";
-  }
   for (int out : p.outputs)
-    if (!in_f32(p.dtype_of(out))) return std::string("an output in ") + std::string(name(p.dtype_of(out)));
+    if (!in_f32(p.dtype_of(out)) && !is_byte(p.dtype_of(out)))
+      return std::string("an output in ") + std::string(name(p.dtype_of(out)));
   if (int(p.inputs.size() + p.constants.size() + 2 * p.code.size()) > kMostSlots)
     return "too many operands for its slots";
   return "";
@@ -159,21 +179,36 @@ PreparedProgram::PreparedProgram(const Program& source) {
   for (const ProgramInput& input : p.inputs) inputs_.push_back({int16_t(inputs_.size()), input.dtype});
   for (const ProgramConstant& c : p.constants) constants_.push_back(is_float(c.dtype) ? float(c.f) : float(c.i));
 
+  // Operands are f32 in their slots whatever their type: a cast to f32 is the same number.
+  std::vector<int> same(size_t(total), 0);
+  for (int v = 0; v < total; ++v) {
+    same[size_t(v)] = v;
+    if (v < first) continue;
+    const Instruction& in = p.code[size_t(v - first)];
+    if (in.op == ScalarOp::kCast && (in.dtype == DType::kF32 || in.dtype == p.dtype_of(in.a)))
+      same[size_t(v)] = same[size_t(in.a)];
+  }
+  const auto root = [&](int v) { return int16_t(v < 0 ? v : same[size_t(v)]); };
+
   // From the outputs back: what is needed, each value by its instruction or by a recognised function.
   std::vector<Step> plan(size_t(total), Step{-1, -1, -1, -1, -1});  // operands are still value numbers
   std::vector<bool> needed(size_t(total), false);
-  for (int out : p.outputs) needed[size_t(out)] = true;
+  for (int out : p.outputs) needed[size_t(root(out))] = true;
   for (int v = total - 1; v >= first; --v) {
     if (!needed[size_t(v)]) continue;
     const Instruction& in = p.code[size_t(v - first)];
     Step& step = plan[size_t(v)];
     if (const Rich rich = find_rich(p, v); rich.op >= 0) {
-      step = {rich.op, int16_t(v), int16_t(rich.from), -1, -1};
+      step = {rich.op, int16_t(v), root(rich.from), -1, -1};
     } else if (const int x = expm1_operand(p, in); x >= 0 && in.dtype == DType::kF32) {
-      step = {kExpm1, int16_t(v), int16_t(x), -1, -1};
+      step = {kExpm1, int16_t(v), root(x), -1, -1};
     } else {
-      step = {int16_t(in.op), int16_t(v), in.a, in.b, in.c};
-      if (in.op == ScalarOp::kCast) step.op = in.dtype == DType::kBool ? kToBool : kCopy;
+      step = {int16_t(in.op), int16_t(v), root(in.a), root(in.b), root(in.c)};
+      if (in.op == ScalarOp::kCast)
+        step.op = in.dtype == DType::kBool ? kToBool
+                  : in.dtype == DType::kU8 ? kToU8
+                  : in.dtype == DType::kI8 ? kToI8
+                                           : kCopy;
     }
     for (int operand : {step.a, step.b, step.c})
       if (operand >= 0) needed[size_t(operand)] = true;
@@ -188,7 +223,7 @@ PreparedProgram::PreparedProgram(const Program& source) {
     for (int operand : {step.a, step.b, step.c})
       if (operand >= 0) last_use[size_t(operand)] = v;
   }
-  for (int out : p.outputs) last_use[size_t(out)] = total;
+  for (int out : p.outputs) last_use[size_t(root(out))] = total;
   std::vector<int16_t> slot(size_t(total), -1);
   for (int v = 0; v < first; ++v) slot[size_t(v)] = int16_t(v);
   std::vector<int16_t> free;
@@ -218,9 +253,9 @@ PreparedProgram::PreparedProgram(const Program& source) {
   }
   assert(next <= kMostSlots);
   slots_ = next;
-  for (int out : p.outputs) outputs_.push_back({slot[size_t(out)], p.dtype_of(out)});
+  for (int out : p.outputs) outputs_.push_back({slot[size_t(root(out))], p.dtype_of(out)});
   last_is_output_ =
-      outputs_.size() == 1 && !steps_.empty() && p.outputs[0] >= first && steps_.back().dst == outputs_[0].slot;
+      outputs_.size() == 1 && !steps_.empty() && root(p.outputs[0]) >= first && steps_.back().dst == outputs_[0].slot;
 }
 
 PreparedProgram::View PreparedProgram::view() const {

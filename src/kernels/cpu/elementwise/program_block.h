@@ -17,8 +17,8 @@
 namespace ridgeline::cpu {
 
 /// One operand of a block: `data` is the element that goes with the block's first, in the dtype the program gives its
-/// input or output (f32, f16, bf16, bool, integers that the program only casts); `stride` in elements from one to the
-/// next: 0 is one value for all, 1 is contiguous, anything else is gathered.
+/// input or output (f32, f16, bf16, bool, u8, i8, other integers that the program only casts); `stride` in elements
+/// from one to the next: 0 is one value for all, 1 is contiguous, anything else is gathered.
 struct BlockInput {
   const void* data = nullptr;
   int64_t stride = 1;
@@ -45,7 +45,7 @@ class PreparedProgram {
   static constexpr int kBlock = 256;
 
   /// Why this program cannot run in f32 (64-bit floats, integer arithmetic); empty if it can. bool results and
-  /// comparisons are fine, f16 and bf16 steps are rounded as the program says.
+  /// comparisons are fine, f16 and bf16 steps are rounded as the program says, results in u8 and i8 saturated.
   static std::string reject(const Program& program);
   explicit PreparedProgram(const Program& program);  // asserts that reject() is empty
 
@@ -87,6 +87,8 @@ enum BlockOp : int16_t {
   kRoundF16,
   kRoundBF16,
   kToBool,
+  kToU8,  // towards 0, saturated; NaN becomes 0. The number stays in f32
+  kToI8,
   kExpm1,
   kGelu,
   kSiLU,
