@@ -227,6 +227,8 @@ Ladder build_ladder(Model& model, const LadderOptions& options) {
                                    name(ladder.stages[runs].stage));
       else
         result.gain = 1 - against.ratio;
+      if (s && which[s] != which[runs] && !against.clearly_faster)
+        result.note += fmt::format("{}the gain is within noise ({})", result.note.empty() ? "" : "; ", against.text());
       runs = s;
     }
     result.samples = samples[which[runs]];

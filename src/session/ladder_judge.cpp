@@ -29,7 +29,8 @@ void share(std::vector<Decision>& decisions, double gain_us) {
 }  // namespace
 
 std::string Comparison::text() const {
-  return fmt::format("{:+.1f} %, slower in {} of {} rounds", (ratio - 1) * 100, slower, rounds);
+  return fmt::format("{:+.1f} %, {} in {} of {} rounds", (ratio - 1) * 100, ratio < 1 ? "faster" : "slower",
+                     ratio < 1 ? faster : slower, rounds);
 }
 
 Comparison compare_paired(const Samples& a, const Samples& b) {
