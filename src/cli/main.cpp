@@ -20,7 +20,7 @@
 namespace ridgeline::cli {
 namespace {
 
-constexpr std::string_view kLaterCommands[] = {"tune", "regret", "pareto", "replay"};
+constexpr std::string_view kLaterCommands[] = {"tune", "regret", "replay"};
 
 // Where a standard stream is closed, the next file that is opened would take its place and its output.
 void fill_standard_streams() {
@@ -87,6 +87,7 @@ int run(int argc, char** argv) {
     add_kernels(app, common);
     add_check(app, common);
     add_suite(app, common);
+    add_pareto(app, common);
     add_diff(app, common);
     check_command(app, argc, argv);
     app.parse(argc, argv);

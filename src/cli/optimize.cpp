@@ -1,8 +1,10 @@
 // ridgeline optimize: the ladder.
+#include "cli/budget.h"
 #include "cli/common.h"
 #include "formats/onnx/export.h"
 #include "session/ladder.h"
 #include "session/ladder_report.h"
+#include "session/throughput.h"
 #include "tune/probes.h"
 
 namespace ridgeline::cli {
@@ -13,9 +15,29 @@ struct Arguments {
   std::string output;
   std::vector<std::string> disabled;
   double seconds = 3;
+  std::string budget;  // --mem-budget
+  std::string objective = "latency";
 };
 
+// The last line of the ladder for a machine that serves requests without end: a copy of the plan on each core.
+void add_throughput(const Ladder& ladder, const Model& model, const Ceilings& ceilings, double seconds, Json& document,
+                    std::string& text) {
+  const Throughput one = measure_throughput(ladder.final.plan, model.feeds, 1, seconds / 2);
+  const Throughput all = measure_throughput(ladder.final.plan, model.feeds, ceilings.cores, seconds / 2);
+  const double runs = ladder.stages.back().samples.median() / 1e9;
+  const double items = ladder.stages.back().items_per_s * runs;
+  document["throughput"] = {{"instances", all.instances},
+                            {"threads_each", all.threads_each},
+                            {"runs_per_s", all.runs_per_s()},
+                            {"items_per_s", all.runs_per_s() * items},
+                            {"one_instance_items_per_s", one.runs_per_s() * items}};
+  text += fmt::format("\nthroughput: {} instances of {} thread{} each give {:.1f} items/s together, one alone {:.1f}\n",
+                      all.instances, all.threads_each, all.threads_each == 1 ? "" : "s", all.runs_per_s() * items,
+                      one.runs_per_s() * items);
+}
+
 void optimize(const Common& common, const Arguments& arguments) {
+  const int64_t at_start = resident_bytes();
   if (arguments.output.ends_with(".ridge")) later("writing a saved plan (.ridge)");
   if (!arguments.output.empty() && !arguments.output.ends_with(".onnx"))
     fail(ErrorCode::kUsage, "-o {}: a model is written as .onnx", arguments.output);
@@ -24,9 +46,20 @@ void optimize(const Common& common, const Arguments& arguments) {
   auto say = [&](const std::string& line) { common.progress("ridgeline: " + line); };
   Model model = arguments.model.load(common);
   if (!cached_ceilings()) say("measuring the machine's ceilings, once (about 15 s)");
-  const Ceilings ceilings = machine_ceilings();
+  const bool throughput = arguments.objective == "throughput";
+  const Ceilings ceilings = throughput ? ceilings_when_shared(machine_ceilings()) : machine_ceilings();
   LadderOptions options;
-  options.threads = common.threads;
+  options.threads = throughput && common.threads == 0 ? 1 : common.threads;
+  if (arguments.objective == "memory") options.ns_per_byte = memory_prices().back();
+  if (!arguments.budget.empty()) {
+    CompileOptions limited;
+    limited.pipeline = parse_pipeline("all", arguments.disabled);
+    limited.plan.threads = options.threads;
+    limited.plan.ceilings = &ceilings;
+    set_budget(limited, arguments.budget, at_start);
+    naming_file(arguments.model.path,
+                [&] { options.ns_per_byte = std::max(options.ns_per_byte, price_within(model, limited)); });
+  }
   options.disabled = arguments.disabled;
   options.seconds = arguments.seconds;
   options.ceilings = &ceilings;
@@ -34,7 +67,15 @@ void optimize(const Common& common, const Arguments& arguments) {
   Ladder ladder;
   naming_file(arguments.model.path, [&] { ladder = build_ladder(model, options); });
   if (!arguments.output.empty()) export_onnx(ladder.final.graph, arguments.output);
-  common.show(ladder_json(model, ladder, ceilings), ladder_text(model, ladder, ceilings));
+  Json document = ladder_json(model, ladder, ceilings);
+  std::string text = ladder_text(model, ladder, ceilings);
+  document["objective"] = arguments.objective;
+  document["ns_per_byte"] = options.ns_per_byte;
+  if (options.ns_per_byte > 0)
+    text += fmt::format("\nkernels were chosen with a price on memory: {:.2g} ns a byte ({})\n", options.ns_per_byte,
+                        arguments.budget.empty() ? "--objective memory" : "--mem-budget " + arguments.budget);
+  if (throughput) add_throughput(ladder, model, ceilings, arguments.seconds, document, text);
+  common.show(document, text);
 }
 
 }  // namespace
@@ -50,7 +91,13 @@ void add_optimize(CLI::App& app, Common& common) {
   command
       ->add_option("--time", arguments->seconds, "Seconds of measurement of all stages together, at least (default 3)")
       ->check(seconds_to_measure());
-  for (const char* option : {"--precision", "--max-error", "--mem-budget", "--objective", "--strategy"}) {
+  command->add_option("--mem-budget", arguments->budget,
+                      "Most memory that a process which runs the plan may take (150MB, 143MiB)");
+  command
+      ->add_option("--objective", arguments->objective,
+                   "latency; throughput: one thread a plan, its copies share the machine; memory: the smallest plan")
+      ->check(CLI::IsMember({"latency", "throughput", "memory"}));
+  for (const char* option : {"--precision", "--max-error", "--strategy"}) {
     command->add_option_function<std::string>(
         option,
         [option](const std::string& value) {

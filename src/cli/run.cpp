@@ -1,13 +1,14 @@
 // ridgeline run: a model on given or made-up inputs; outputs as .npy, or its latency and memory.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <set>
 
+#include "cli/budget.h"
 #include "cli/common.h"
 #include "cli/sha256.h"
 #include "core/words.h"
 #include "formats/npy.h"
+#include "machine/energy.h"
 #include "tune/timing.h"
 
 namespace ridgeline::cli {
@@ -20,15 +21,8 @@ struct Arguments {
   std::string passes = "all";
   std::vector<std::string> disabled;
   std::string precision = "f32";
+  std::string budget;  // --mem-budget
 };
-
-int64_t status_bytes(std::string_view key) {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with(key)) return std::strtoll(line.c_str() + key.size() + 1, nullptr, 10) * 1024;
-  }
-  return 0;
-}
 
 Json latency_json(const Samples& s) {
   return {{"median", s.median() / 1e6},
@@ -59,13 +53,8 @@ std::vector<std::string> file_names(const std::vector<std::string>& names) {
   return files;
 }
 
-// What the program comes to hold beside weights, arena, inputs and outputs: pages of its own code that loading and
-// planning touch (3.1 MiB), the graph, the plan and the heap's slack (2.5 to 3.2 MiB, over the nine models of
-// docs/status.md, 60 to 700 nodes).
-constexpr int64_t kProgramBytes = 6 << 20;
-
 void run(const Common& common, const Arguments& arguments) {
-  const int64_t at_start = status_bytes("VmRSS:");
+  const int64_t at_start = resident_bytes();
   Model model = arguments.model.load(common);
   CompileOptions options;
   options.pipeline = parse_pipeline(arguments.passes, arguments.disabled);
@@ -77,6 +66,7 @@ void run(const Common& common, const Arguments& arguments) {
   }
   options.plan.threads = common.threads;
   options.consume = true;
+  set_budget(options, arguments.budget, at_start);
   ConstantStore store;
   const Feeds feeds = std::move(model.feeds);
   Compiled compiled;
@@ -120,11 +110,20 @@ void run(const Common& common, const Arguments& arguments) {
     TimingOptions timing;
     timing.min_seconds = arguments.seconds;
     timing.min_samples = 3;
-    const Samples samples = measure([&] { runner.run(); }, timing);
+    EnergyMeter energy;
+    int64_t runs = 0;
+    const Samples samples = measure(
+        [&] {
+          runner.run();
+          ++runs;
+        },
+        timing);
+    const std::optional<double> joules = energy.joules();
+    document["energy_j_per_run"] = joules ? Json(*joules / double(runs)) : Json("not available");
     document["load_ms"] = model.load_ms;
     document["plan_ms"] = compiled.optimize_ms + compiled.plan_ms;
     document["latency_ms"] = latency_json(samples);
-    document["peak_rss_bytes"] = status_bytes("VmHWM:");
+    document["peak_rss_bytes"] = most_resident_bytes();
     document["arena_bytes"] = compiled.plan->arena_bytes;
     document["weight_bytes"] = store.bytes();
     // From the plan alone, before anything is measured but the empty process: it can be wrong, and a test compares.
@@ -134,9 +133,10 @@ void run(const Common& common, const Arguments& arguments) {
         "latency {:.3f} ms (p10 {:.3f}, p90 {:.3f}, {} runs); load {:.0f} ms, optimize and plan {:.0f} ms; peak {:.1f} "
         "MiB, of which weights {:.1f}, arena {:.1f}\n",
         samples.median() / 1e6, samples.p10() / 1e6, samples.p90() / 1e6, samples.count(), model.load_ms,
-        compiled.optimize_ms + compiled.plan_ms, double(status_bytes("VmHWM:")) / 1048576,
+        compiled.optimize_ms + compiled.plan_ms, double(most_resident_bytes()) / 1048576,
         double(store.bytes()) / 1048576, double(compiled.plan->arena_bytes) / 1048576);
   }
+  check_budget(arguments.budget);
   common.show(document, text);
 }
 
@@ -158,9 +158,10 @@ void add_run(CLI::App& app, Common& common) {
       ->add_option("--precision", arguments->precision,
                    "f32, bf16 or int8: what products with constant weights multiply in (sums stay f32)")
       ->check(CLI::IsMember({"f32", "bf16", "int8"}));
-  for (const char* option : {"--max-error", "--mem-budget"})
-    command->add_option_function<std::string>(
-        option, [option](const std::string&) { later(option); }, "A later release");
+  command->add_option("--mem-budget", arguments->budget,
+                      "Most memory that the process may take (150MB, 143MiB): smaller kernels are chosen, or refused");
+  command->add_option_function<std::string>(
+      "--max-error", [](const std::string&) { later("--max-error"); }, "A later release");
   command->add_flag_function(
       "--deterministic", [](int64_t) { later("--deterministic"); }, "A later release");
 }

@@ -144,6 +144,14 @@ std::optional<Ceilings> Ceilings::from_json(std::string_view text) try {
   return std::nullopt;
 }
 
+Ceilings ceilings_when_shared(Ceilings c) {
+  for (const MemoryLevel level : {MemoryLevel::kL3, MemoryLevel::kDram}) {
+    for (Rate* rate : {&c.read_gb_s[size_t(level)], &c.copy_gb_s[size_t(level)], &c.write_gb_s[size_t(level)]})
+      rate->one = std::min(rate->one, rate->all / std::max(1, c.cores));
+  }
+  return c;
+}
+
 Ceilings unmeasured_ceilings() {
   Ceilings c;
   c.cores = this_cpu().cores;

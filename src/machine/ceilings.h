@@ -62,6 +62,9 @@ struct Ceilings {
   static std::optional<Ceilings> from_json(std::string_view text);
 };
 
+/// One thread's while every core does the same work: its part of what all together get from L3 and DRAM.
+Ceilings ceilings_when_shared(Ceilings ceilings);
+
 /// Round numbers in plausible proportion, for choosing among kernels where nothing was measured yet, and for tests.
 /// Their fingerprint is empty: no report may show them as roofs.
 Ceilings unmeasured_ceilings();

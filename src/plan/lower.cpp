@@ -333,7 +333,7 @@ void Lowering::release_constant(ValueId v) {
   if (!value.is_constant() || value.is_output || value.info.constant.bytes() <= kSmallConstantBytes) return;
   const bool stays = value.constant_id != 0 && store_.find({value.constant_id, ""});  // a kernel reads it as it is
   if (!stays) weight_bytes_ -= value.info.constant.bytes();
-  value.info.constant = {};
+  if (!options_.dry) value.info.constant = {};
 }
 
 int Lowering::constant_place(ValueId v, const KernelCall& call, int input) {
@@ -357,7 +357,8 @@ int Lowering::constant_place(ValueId v, const KernelCall& call, int input) {
         stored = Tensor(DType::kU8, {packing.bytes});
         weight_bytes_ += packing.bytes;
         plan_.packing_peak_bytes = std::max(plan_.packing_peak_bytes, weight_bytes_);
-        call.kernel->pack(call.problem, call.tile, input, source, stored.data());
+        // Pages that nobody touches take no memory.
+        if (!options_.dry) call.kernel->pack(call.problem, call.tile, input, source, stored.data());
       }
       store_.put(key, stored);
     }

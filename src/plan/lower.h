@@ -57,6 +57,7 @@ class Lowering {
                 std::vector<std::pair<int, Layout>> copies);
   bool stands_packed(const Node& node, const Problem& problem, const Candidate& candidate) const;
   void prefer_packed(const Node& node, const Problem& problem, Choice& choice) const;
+  void prefer_small(const Problem& problem, Choice& choice) const;
   std::vector<Layout> output_layouts(const Node& node, const Problem& problem, int output);
   /// The slice of a Concat's buffer that this value may be written into, if its only reader is one.
   std::optional<Ref> concat_slice(ValueId value);

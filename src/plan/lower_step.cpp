@@ -21,6 +21,18 @@ std::string_view forced_kernel(const PlanOptions& options, const Node& node) {
   return options.reference_only ? kReferenceKernel : "";
 }
 
+// Constants as this kernel stores them, and its workspace.
+int64_t bytes_of_call(const Problem& problem, const Candidate& candidate) {
+  const Kernel& kernel = *candidate.kernel;
+  int64_t bytes = kernel.workspace ? kernel.workspace(problem, candidate.tile) : 0;
+  for (size_t i = 0; i < problem.inputs.size(); ++i) {
+    if (!problem.inputs[i].is_constant) continue;
+    const Packing packing = kernel.packing ? kernel.packing(problem, candidate.tile, int(i)) : Packing{};
+    bytes += packing.key.empty() ? problem.inputs[i].bytes() : packing.bytes;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 // The layouts the output may get, preferred first.
@@ -125,6 +137,26 @@ void Lowering::prefer_packed(const Node& node, const Problem& problem, Choice& c
   }
 }
 
+// Where memory has a price: the kernel and tile of the least estimate + price * (weights as it stores them + workspace).
+// Of a plan's workspaces only the largest counts in the end; here each does, which is an upper bound.
+void Lowering::prefer_small(const Problem& problem, Choice& choice) const {
+  double least = std::numeric_limits<double>::infinity();
+  for (size_t i = 0; i < choice.candidates.size(); ++i) {
+    Candidate candidate = choice.candidates[i];
+    const Kernel& kernel = *candidate.kernel;
+    if (!candidate.support.ok || (is_reference(kernel) && !is_reference(*choice.winner().kernel))) continue;
+    for (const Tile& tile : kernel.tiles ? kernel.tiles(problem) : std::vector<Tile>{candidate.tile}) {
+      candidate.tile = tile;
+      candidate.estimate_ns = kernel.estimate(problem, tile, ceilings_);
+      const double cost = candidate.estimate_ns + options_.ns_per_byte * double(bytes_of_call(problem, candidate));
+      if (cost >= least) continue;
+      least = cost;
+      choice.candidates[i] = candidate;
+      choice.chosen = int(i);
+    }
+  }
+}
+
 void Lowering::consider(std::optional<Variant>& best, const Node& node, Problem problem,
                         std::vector<std::pair<int, Layout>> copies) {
   Variant variant;
@@ -139,6 +171,10 @@ void Lowering::consider(std::optional<Variant>& best, const Node& node, Problem 
     if (kernel->name == forced && !kernel->supports(problem).ok) return;
   variant.choice = choose_kernel(problem, ceilings_, forced);
   if (options_.keep_packings && forced.empty()) prefer_packed(node, problem, variant.choice);
+  if (options_.ns_per_byte > 0 && forced.empty()) {
+    prefer_small(problem, variant.choice);
+    variant.cost_ns += options_.ns_per_byte * double(bytes_of_call(problem, variant.choice.winner()));
+  }
   variant.cost_ns += variant.choice.winner().estimate_ns;
   variant.reference = is_reference(*variant.choice.winner().kernel);
   variant.problem = std::move(problem);

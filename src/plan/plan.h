@@ -99,6 +99,10 @@ struct PlanOptions {
   /// A kernel whose weights stand packed in the store is taken before one that has to pack them anew, unless that one
   /// is estimated a quarter faster: for another binding of a planned model, which is then planned in milliseconds.
   bool keep_packings = false;
+  /// What a byte of packed weights and workspace costs beside time: kernels are chosen by estimate + price * bytes.
+  double ns_per_byte = 0;
+  /// Only to learn what the plan takes: weights get their place, but are not packed. Such a plan must not run.
+  bool dry = false;
   const Ceilings* ceilings = nullptr;  // null: the machine's cached ones, else neutral ones
 };
 

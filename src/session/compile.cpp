@@ -63,6 +63,7 @@ Compiled compile(Model& model, const CompileOptions& options, ConstantStore& sto
   PlanOptions plan = plan_options_for(options.pipeline, options.plan);
   plan.bindings = model.bindings;
   if (!plan.ceilings) plan.ceilings = cached_ceilings();
+  if (options.memory_budget != 0) plan.ns_per_byte = price_within(out.graph, plan, options);
   out.plan = std::make_shared<const Plan>(make_plan(out.graph, plan, store, options.consume));
   out.plan_ms = ms_since(planning);
   return out;

@@ -32,6 +32,7 @@ class StageBuilder {
     for (const std::string& name : undone_) options.pipeline.disabled.insert(name);
     options.plan.threads = options_.threads;
     options.plan.ceilings = options_.ceilings;
+    options.plan.ns_per_byte = options_.ns_per_byte;
     Built built;
     built.compiled = compile(model_, options, store_);
     built.runner = std::make_unique<Runner>(built.compiled.plan, model_.feeds);

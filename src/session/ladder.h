@@ -40,7 +40,8 @@ struct Ladder {
 struct LadderOptions {
   int threads = 0;
   std::vector<std::string> disabled;
-  double seconds = 3;  // of interleaved measurement, at least; slow models get at least seven rounds
+  double ns_per_byte = 0;  // price of memory (PlanOptions), in every stage
+  double seconds = 3;      // of interleaved measurement, at least; slow models get at least seven rounds
   const Ceilings* ceilings = nullptr;
   std::function<void(const std::string&)> progress;
 };

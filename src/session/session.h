@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,14 @@ struct CompileOptions {
   PipelineOptions pipeline;
   PlanOptions plan;      // bindings and ceilings are filled in
   bool consume = false;  // release the model's weights while packing: for one plan that stays
+  /// Most bytes that the plan may take, packing included (Plan::peak_bytes_with_packing of a consuming plan); 0: no
+  /// limit, below 0: nothing fits. The fastest plan within it is made, by raising the price of memory; Error{kResource}
+  /// with the smallest feasible number if there is none.
+  int64_t memory_budget = 0;
+  /// For that message, which speaks of the process: what it takes beside the plan, and by what predictions are
+  /// enlarged.
+  int64_t process_bytes = 0;
+  double memory_margin = 1;
 };
 
 struct Compiled {
@@ -54,6 +63,16 @@ struct Compiled {
 
 /// Optimizes a copy of the model's graph (or, consuming, the graph itself) and lowers it.
 Compiled compile(Model& model, const CompileOptions& options, ConstantStore& store);
+
+/// Prices of a byte of memory in ns, rising from 0, at which plans are tried where memory counts (memory.cpp).
+std::span<const double> memory_prices();
+/// What a plan of this graph would take at this price, its weights consumed: nothing is packed.
+Plan dry_plan(Graph& graph, PlanOptions options, double ns_per_byte);
+/// The lowest of the prices at which the plan fits; throws as CompileOptions::memory_budget says.
+double price_within(Graph& graph, const PlanOptions& plan, const CompileOptions& options);
+
+/// The same for a model: its graph stays as it is.
+double price_within(const Model& model, const CompileOptions& options);
 
 /// "all", "none" or names separated by commas, with single passes switched off. Throws Error{kUsage} that lists the
 /// names.
