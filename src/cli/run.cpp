@@ -5,6 +5,7 @@
 
 #include "cli/budget.h"
 #include "cli/common.h"
+#include "cli/precision_options.h"
 #include "cli/sha256.h"
 #include "core/words.h"
 #include "formats/npy.h"
@@ -22,6 +23,7 @@ struct Arguments {
   std::vector<std::string> disabled;
   std::string precision = "f32";
   std::string budget;  // --mem-budget
+  PrecisionArguments search;
 };
 
 Json latency_json(const Samples& s) {
@@ -67,6 +69,15 @@ void run(const Common& common, const Arguments& arguments) {
   options.plan.threads = common.threads;
   options.consume = true;
   set_budget(options, arguments.budget, at_start);
+  std::optional<PrecisionPlan> lowered;
+  naming_file(arguments.model.path,
+              [&] { lowered = precision_plan(common, arguments.search, arguments.model, model, options); });
+  if (lowered) {
+    if (arguments.precision != "f32")
+      fail(ErrorCode::kUsage, "--precision {}: --max-error and --scales choose the precisions themselves",
+           arguments.precision);
+    apply_precision(*lowered, options.pipeline);
+  }
   ConstantStore store;
   const Feeds feeds = std::move(model.feeds);
   Compiled compiled;
@@ -85,6 +96,10 @@ void run(const Common& common, const Arguments& arguments) {
         "{} products multiply in {}, {} were refused; convolutions and products without constant weights "
         "stay as they are\n",
         lowered, arguments.precision, kept);
+  }
+  if (lowered) {
+    document["precision"] = precision_json(*lowered);
+    text += precision_text(*lowered);
   }
   Json outputs = Json::array();
   const std::vector<std::string> files = file_names(model.output_names);
@@ -160,8 +175,7 @@ void add_run(CLI::App& app, Common& common) {
       ->check(CLI::IsMember({"f32", "bf16", "int8"}));
   command->add_option("--mem-budget", arguments->budget,
                       "Most memory that the process may take (150MB, 143MiB): smaller kernels are chosen, or refused");
-  command->add_option_function<std::string>(
-      "--max-error", [](const std::string&) { later("--max-error"); }, "A later release");
+  arguments->search.add_to(command);
   command->add_flag_function(
       "--deterministic", [](int64_t) { later("--deterministic"); }, "A later release");
 }

@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
+#include <vector>
 
 namespace ridgeline::cli {
 namespace {
@@ -42,26 +44,52 @@ void compress(std::array<uint32_t, 8>& h, const uint8_t* block) {
   for (size_t i = 0; i < 8; ++i) h[i] += v[i];
 }
 
+// Bytes in pieces; all but the last a multiple of 64.
+class Hash {
+ public:
+  void whole_blocks(const uint8_t* p, size_t bytes) {
+    total_ += bytes;
+    for (; bytes >= 64; bytes -= 64, p += 64) compress(h_, p);
+  }
+  std::string finish(const uint8_t* p, size_t bytes) {
+    whole_blocks(p, bytes);
+    const size_t left = bytes % 64;
+    std::array<uint8_t, 128> tail{};
+    if (left) std::memcpy(tail.data(), p + bytes - left, left);
+    tail[left] = 0x80;
+    const size_t length = left < 56 ? 64 : 128;
+    for (size_t i = 0; i < 8; ++i) tail[length - 1 - i] = uint8_t(total_ * 8 >> (8 * i));
+    compress(h_, tail.data());
+    if (length == 128) compress(h_, tail.data() + 64);
+    std::string hex;
+    constexpr char kDigits[] = "0123456789abcdef";
+    for (uint32_t word : h_)
+      for (int shift = 28; shift >= 0; shift -= 4) hex += kDigits[(word >> shift) & 15];
+    return hex;
+  }
+
+ private:
+  std::array<uint32_t, 8> h_ = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  uint64_t total_ = 0;
+};
+
 }  // namespace
 
-std::string sha256(const void* data, size_t bytes) {
-  std::array<uint32_t, 8> h = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                               0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-  const auto* p = static_cast<const uint8_t*>(data);
-  size_t left = bytes;
-  for (; left >= 64; left -= 64, p += 64) compress(h, p);
-  std::array<uint8_t, 128> tail{};
-  if (left) std::memcpy(tail.data(), p, left);
-  tail[left] = 0x80;
-  const size_t length = left < 56 ? 64 : 128;
-  for (size_t i = 0; i < 8; ++i) tail[length - 1 - i] = uint8_t(uint64_t(bytes) * 8 >> (8 * i));
-  compress(h, tail.data());
-  if (length == 128) compress(h, tail.data() + 64);
-  std::string hex;
-  constexpr char kDigits[] = "0123456789abcdef";
-  for (uint32_t word : h)
-    for (int shift = 28; shift >= 0; shift -= 4) hex += kDigits[(word >> shift) & 15];
-  return hex;
+std::string sha256(const void* data, size_t bytes) { return Hash().finish(static_cast<const uint8_t*>(data), bytes); }
+
+std::string sha256_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return {};
+  Hash hash;
+  std::vector<char> piece(1 << 20);
+  for (;;) {
+    in.read(piece.data(), std::streamsize(piece.size()));
+    const size_t got = size_t(in.gcount());
+    const auto* bytes = reinterpret_cast<const uint8_t*>(piece.data());
+    if (got < piece.size()) return hash.finish(bytes, got);
+    hash.whole_blocks(bytes, got);
+  }
 }
 
 }  // namespace ridgeline::cli

@@ -10,7 +10,9 @@ std::string_view name(Action action) {
 }
 
 bool Decisions::allowed(const Node& root) {
+  asked = root.name;
   if (most_applied >= 0 && applied >= most_applied) return false;
+  if (only && !only->count(root.name)) return false;
   return undone.empty() || !undone.count(pass + "/" + root.name);
 }
 
@@ -19,6 +21,7 @@ void Decisions::apply(std::vector<std::string> nodes, int64_t bytes_saved, int l
   Decision d;
   d.pass = pass;
   d.nodes = std::move(nodes);
+  d.root = asked;
   d.bytes_saved = bytes_saved;
   d.launches_saved = launches_saved;
   d.intensity_before = intensity_before;

@@ -16,6 +16,7 @@ std::string_view name(Action action);
 struct Decision {
   std::string pass;
   std::vector<std::string> nodes;  // names of the imported nodes
+  std::string root;                // of an applied one: the node that the pass asked leave for ("pass/root" undoes it)
   Action action = Action::kApplied;
   std::string reason_code;  // "other_user", "graph_output", "training_mode", "broadcasts_up", ...; "" if applied
   std::string reason;       // and what would make it legal
@@ -33,7 +34,9 @@ class Decisions {
   int stage = 0;
   int most_applied = -1;
   int applied = 0;
-  std::set<std::string, std::less<>> undone;  // "pass/node"
+  std::set<std::string, std::less<>> undone;                 // "pass/node"
+  const std::set<std::string, std::less<>>* only = nullptr;  // the roots that this pass may rewrite; null: all
+  std::string asked;                                         // the node of the last allowed()
 
   /// May this rewrite be applied (bisection limit, undone by measurement)? Asked before changing the graph.
   bool allowed(const Node& root);

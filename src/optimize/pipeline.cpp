@@ -87,6 +87,8 @@ std::vector<PassTime> run_passes(Graph& graph, const PipelineOptions& options, D
     const size_t decided = decisions.all.size();
     decisions.pass = std::string(pass.name);
     decisions.stage = int(pass.stage);
+    const auto only = options.only_nodes.find(pass.name);
+    decisions.only = only == options.only_nodes.end() ? nullptr : &only->second;
     std::vector<std::string> faults;
     try {
       pass.run(graph, decisions);
@@ -112,6 +114,7 @@ std::vector<PassTime> run_passes(Graph& graph, const PipelineOptions& options, D
     }
     times.push_back({pass.name, (std::chrono::steady_clock::now() - begin).count()});
   }
+  decisions.only = nullptr;
   return times;
 }
 

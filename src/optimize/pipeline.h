@@ -1,6 +1,7 @@
 // The pipeline: every pass by name, in order, each timed, verified after, and switchable.
 #pragma once
 
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -39,7 +40,9 @@ struct PipelineOptions {
   std::set<std::string, std::less<>> only;   // if not empty: these alone (and what every stage needs: constant folding)
   std::set<std::string, std::less<>> lossy;  // lossy passes that run beside the others
   std::set<std::string, std::less<>> undone_nodes;  // "pass/node": single rewrites that measured slower
-  bool none = false;                                // no pass at all
+  /// Of a pass that is named here, these roots alone are rewritten: layers that a precision file lowers.
+  std::map<std::string, std::set<std::string, std::less<>>, std::less<>> only_nodes;
+  bool none = false;  // no pass at all
   // Keep the graph before each pass until it is verified, so that an unsound one can be rolled back. Without, weights
   // that a pass replaces are freed at once, and an unsound pass is an error that names it.
   bool rollback = true;

@@ -1,0 +1,29 @@
+// --precision, --max-error, --calibrate and --scales of the commands that take a model.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/common.h"
+#include "session/precision.h"
+
+namespace ridgeline::cli {
+
+struct PrecisionArguments {
+  double max_error = 0;
+  std::string calibrate;  // "noise", or a folder
+  std::string scales;     // a file to write the result of --max-error to, or to read it from
+  void add_to(CLI::App* command);
+};
+
+/// With --max-error: searches, and writes --scales. With --scales alone: reads it, and refuses it if it was made for
+/// another model. Neither: nothing. `inputs_given`: the feeds are the user's, so they may calibrate.
+std::optional<PrecisionPlan> precision_plan(const Common& common, const PrecisionArguments& arguments,
+                                            const ModelArguments& model_arguments, Model& model,
+                                            const CompileOptions& compile);
+
+/// The layers with what each alone costs, those left in f32 named.
+std::string precision_text(const PrecisionPlan& plan);
+Json precision_json(const PrecisionPlan& plan);
+
+}  // namespace ridgeline::cli
