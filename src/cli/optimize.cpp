@@ -1,9 +1,11 @@
 // ridgeline optimize: the ladder.
 #include "cli/budget.h"
 #include "cli/common.h"
+#include "core/words.h"
 #include "formats/onnx/export.h"
 #include "session/ladder.h"
 #include "session/ladder_report.h"
+#include "session/strategy.h"
 #include "session/throughput.h"
 #include "tune/probes.h"
 
@@ -17,6 +19,7 @@ struct Arguments {
   double seconds = 3;
   std::string budget;  // --mem-budget
   std::string objective = "latency";
+  std::string strategy = "greedy";
 };
 
 // The last line of the ladder for a machine that serves requests without end: a copy of the plan on each core.
@@ -64,6 +67,17 @@ void optimize(const Common& common, const Arguments& arguments) {
   options.seconds = arguments.seconds;
   options.ceilings = &ceilings;
   options.progress = say;
+  const Strategy strategy = parse_strategy(arguments.strategy);
+  StrategyResult fusions;
+  if (strategy != Strategy::kGreedy) {
+    CompileOptions whole;
+    whole.pipeline = parse_pipeline("all", arguments.disabled);
+    whole.plan.threads = options.threads;
+    whole.plan.ceilings = &ceilings;
+    whole.plan.ns_per_byte = options.ns_per_byte;
+    naming_file(arguments.model.path, [&] { fusions = choose_fusions(model, whole, strategy, say); });
+    options.undone_nodes = fusions.undone;
+  }
   Ladder ladder;
   naming_file(arguments.model.path, [&] { ladder = build_ladder(model, options); });
   if (!arguments.output.empty()) export_onnx(ladder.final.graph, arguments.output);
@@ -71,6 +85,19 @@ void optimize(const Common& common, const Arguments& arguments) {
   std::string text = ladder_text(model, ladder, ceilings);
   document["objective"] = arguments.objective;
   document["ns_per_byte"] = options.ns_per_byte;
+  document["strategy"] = {{"name", arguments.strategy}};
+  if (strategy != Strategy::kGreedy) {
+    document["strategy"] = {{"name", arguments.strategy},
+                            {"rewrites", fusions.rewrites},
+                            {"plans_compared", fusions.plans},
+                            {"greedy_predicted_ms", fusions.greedy_ns / 1e6},
+                            {"predicted_ms", fusions.chosen_ns / 1e6},
+                            {"left_out", fusions.undone}};
+    text += fmt::format("\nstrategy {}: of {} fusions {} are left out; predicted {:.3f} ms, with all of them {:.3f}\n",
+                        arguments.strategy, fusions.rewrites, fusions.undone.size(), fusions.chosen_ns / 1e6,
+                        fusions.greedy_ns / 1e6);
+    for (const std::string& rewrite : fusions.undone) text += "  " + one_line(rewrite) + "\n";
+  }
   if (options.ns_per_byte > 0)
     text += fmt::format("\nkernels were chosen with a price on memory: {:.2g} ns a byte ({})\n", options.ns_per_byte,
                         arguments.budget.empty() ? "--objective memory" : "--mem-budget " + arguments.budget);
@@ -97,7 +124,12 @@ void add_optimize(CLI::App& app, Common& common) {
       ->add_option("--objective", arguments->objective,
                    "latency; throughput: one thread a plan, its copies share the machine; memory: the smallest plan")
       ->check(CLI::IsMember({"latency", "throughput", "memory"}));
-  for (const char* option : {"--precision", "--max-error", "--strategy"}) {
+  command
+      ->add_option("--strategy", arguments->strategy,
+                   "Which legal fusions are applied: greedy (all), cost (those that the cost model wants), exhaustive "
+                   "(the best of all subsets, for small graphs)")
+      ->check(CLI::IsMember({"greedy", "cost", "exhaustive"}));
+  for (const char* option : {"--precision", "--max-error"}) {
     command->add_option_function<std::string>(
         option,
         [option](const std::string& value) {

@@ -29,6 +29,7 @@ class StageBuilder {
     CompileOptions options;
     options.pipeline.stage = stage;
     for (const std::string& name : options_.disabled) options.pipeline.disabled.insert(name);
+    options.pipeline.undone_nodes = options_.undone_nodes;
     for (const std::string& name : undone_) options.pipeline.disabled.insert(name);
     options.plan.threads = options_.threads;
     options.plan.ceilings = options_.ceilings;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -40,8 +41,9 @@ struct Ladder {
 struct LadderOptions {
   int threads = 0;
   std::vector<std::string> disabled;
-  double ns_per_byte = 0;  // price of memory (PlanOptions), in every stage
-  double seconds = 3;      // of interleaved measurement, at least; slow models get at least seven rounds
+  std::set<std::string, std::less<>> undone_nodes;  // rewrites that a strategy left out, in every stage
+  double ns_per_byte = 0;                           // price of memory (PlanOptions), in every stage
+  double seconds = 3;  // of interleaved measurement, at least; slow models get at least seven rounds
   const Ceilings* ceilings = nullptr;
   std::function<void(const std::string&)> progress;
 };
