@@ -94,6 +94,12 @@ void describe(StageResult& result, const Plan& plan) {
   result.peak_bytes = plan.peak_bytes();
   result.bytes_moved = plan.bytes_moved();
   result.kernels = plan.kernel_count();
+  result.reorders = 0, result.reorder_bytes = 0;
+  for (const Step& step : plan.steps) {
+    if (step.kind != Step::Kind::kCopy) continue;
+    ++result.reorders;
+    result.reorder_bytes += step.cost.bytes();
+  }
   result.flops = total(plan, [](const Cost& c) { return c.flops; });
   result.executed_flops = total(plan, [](const Cost& c) { return c.executed_flops >= 0 ? c.executed_flops : c.flops; });
 }

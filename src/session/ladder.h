@@ -17,10 +17,12 @@ struct StageResult {
   double items_per_s = 0;  // dim 0 of the first input, over the median
   int64_t peak_bytes = 0, bytes_moved = 0, flops = 0, executed_flops = 0;
   int kernels = 0;
-  double max_error = 0;  // largest |y - reference| over largest |reference|, over all outputs
-  double gain = 0;       // over the stage before, by paired samples: 0.1 is 10 % less time
-  bool undone = false;   // did not pay: the stage runs the plan of the one before
-  std::string note;      // what was undone, in words
+  int reorders = 0;           // of the kernels: copies into another layout
+  int64_t reorder_bytes = 0;  // that they read and write
+  double max_error = 0;       // largest |y - reference| over largest |reference|, over all outputs
+  double gain = 0;            // over the stage before, by paired samples: 0.1 is 10 % less time
+  bool undone = false;        // did not pay: the stage runs the plan of the one before
+  std::string note;           // what was undone, in words
 };
 
 struct StepProfile {

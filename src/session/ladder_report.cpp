@@ -88,6 +88,8 @@ Json ladder_json(const Model& model, const Ladder& ladder, const Ceilings& ceili
                       {"items_per_s", s.items_per_s},
                       {"peak_bytes", s.peak_bytes},
                       {"kernels", s.kernels},
+                      {"reorders", s.reorders},
+                      {"reorder_bytes", s.reorder_bytes},
                       {"bytes_moved", s.bytes_moved},
                       {"flops", s.flops},
                       {"executed_flops", s.executed_flops},
@@ -177,6 +179,9 @@ std::string ladder_text(const Model& model, const Ladder& ladder, const Ceilings
       "gain: less time than the stage before, paired samples ({} rounds).\n\n",
       ladder.reference_items ? fmt::format(", first {} items", ladder.reference_items) : "", ladder.tolerance,
       ladder.stages.front().samples.count());
+  const StageResult& last = ladder.stages.back();
+  out += fmt::format("reorders in the last stage: {} of {} kernels, {} of {} moved\n\n", last.reorders, last.kernels,
+                     bytes_text(double(last.reorder_bytes)), bytes_text(double(last.bytes_moved)));
   out += "share of the time by family: ";
   for (const auto& [family, share] : families(ladder)) out += fmt::format(" {} {:.1f} %", family, share * 100);
   out += "\n\n" + advice_text(advise(ladder.profile, ceilings), ceilings);
