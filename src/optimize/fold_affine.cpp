@@ -77,15 +77,19 @@ void apply(Graph& graph, const Target& target, const Affine& affine) {
     for (int a = target.weight_axis + 1; a < w.rank(); ++a) inner *= w.shape()[size_t(a)];
     const int64_t groups = node.is("ConvTranspose") ? schema_integer(*node.op, node.attributes, "group") : 1;
     const int64_t rows_per_group = w.shape()[0] / std::max<int64_t>(groups, 1);
-    for (int64_t i = 0; i < w.elements(); ++i) {
-      int64_t channel = i / inner % axis_extent;
-      if (node.is("ConvTranspose")) channel += i / (inner * axis_extent) / rows_per_group * axis_extent;
-      const double value =
-          (w.dtype() == DType::kF32 ? double(w.as<float>()[i]) : w.f64(i)) * affine.scale[size_t(channel)];
-      if (w.dtype() == DType::kF32)
-        scaled.as<float>()[i] = float(value);
-      else
-        store_f64(w.dtype(), scaled.data(), i, value);
+    const int64_t rows = inner == 0 ? 0 : w.elements() / inner;
+    for (int64_t row = 0; row < rows; ++row) {  // of `inner` elements with one factor
+      int64_t channel = row % axis_extent;
+      if (node.is("ConvTranspose")) channel += row / axis_extent / rows_per_group * axis_extent;
+      const double factor = affine.scale[size_t(channel)];
+      const int64_t begin = row * inner, end = begin + inner;
+      if (w.dtype() == DType::kF32) {
+        const float* from = w.as<float>();
+        float* to = scaled.as<float>();
+        for (int64_t i = begin; i < end; ++i) to[i] = float(double(from[i]) * factor);
+      } else {
+        for (int64_t i = begin; i < end; ++i) store_f64(w.dtype(), scaled.data(), i, w.f64(i) * factor);
+      }
     }
     const ValueId replaced = node.input(1);
     graph.set_input(node, 1, graph.add_constant(graph.value(replaced).name, scaled));
