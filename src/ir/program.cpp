@@ -158,10 +158,11 @@ void Program::bind_input(int input, ProgramConstant value) {
 
 namespace {
 
-// Does the program go to or from a quantized type? There a last digit more or less is a whole level wherever a value
-// lies between two: the standard's roundings stay one by one, so that a fused chain equals its nodes bit for bit.
+// Does the program go to or from a quantized type, or from its sums? There a last digit more or less is a whole level
+// wherever a value lies between two: the standard's roundings stay one by one, so that a fused chain equals its nodes
+// bit for bit.
 bool quantizes(const Program& p) {
-  const auto narrow = [](DType t) { return !is_float(t) && t != DType::kBool && info(t).bits <= 16; };
+  const auto narrow = [](DType t) { return !is_float(t) && t != DType::kBool && info(t).bits <= 32; };
   return std::any_of(p.code.begin(), p.code.end(), [&](const Instruction& in) {
     return in.op == ScalarOp::kCast &&
            ((narrow(in.dtype) && is_float(p.dtype_of(in.a))) || (is_float(in.dtype) && narrow(p.dtype_of(in.a))));

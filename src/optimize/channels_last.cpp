@@ -8,7 +8,11 @@
 namespace ridgeline {
 namespace {
 
-bool starts_region(const Node& node) { return node.is("Conv") || node.is("ConvTranspose"); }
+bool starts_region(const Node& node) { return node.is("Conv") || node.is("ConvTranspose") || node.is("ConvInteger"); }
+
+bool is_stored_so(DType t) {
+  return t == DType::kF32 || t == DType::kBF16 || t == DType::kU8 || t == DType::kI8 || t == DType::kI32;
+}
 
 // Operators that keep the layout of their first operand.
 bool keeps_layout(const Node& node) {
@@ -26,7 +30,7 @@ void channels_last(Graph& graph, Decisions& decisions) {
     Node& node = graph.node(id);
     for (ValueId v : node.outputs) {
       if (v == kNoValue || !graph.value(v).info.shape || graph.value(v).rank() != 4 ||
-          graph.value(v).dtype() != DType::kF32)
+          !is_stored_so(graph.value(v).dtype()))
         continue;
       bool last = starts_region(node);
       if (!last && keeps_layout(node)) {

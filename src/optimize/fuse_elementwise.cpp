@@ -21,6 +21,9 @@ bool takes_epilogue(const Node& node) {
 }
 bool is_elementwise(const Node& node) { return node.op->is_elementwise(); }
 
+/// A quantized type, as it stands in memory between two steps.
+bool is_narrow(DType t) { return !is_float(t) && t != DType::kBool && info(t).bits < 32; }
+
 // A region of elementwise nodes that starts at `from` and ends in one node: every use of `from` and of what is between
 // lies inside, so that only the last value need exist. In topological order.
 struct Region {
@@ -74,6 +77,12 @@ class Absorber {
     return true;
   }
 
+  // Will a later step take this value in with what it computes?
+  bool may_narrow(ValueId v) const {
+    return std::any_of(graph_.users(v).begin(), graph_.users(v).end(),
+                       [&](NodeId u) { return is_elementwise(graph_.node(u)); });
+  }
+
   std::optional<Region> region_from(const Node& producer, ValueId from) {
     std::vector<NodeId> inside;
     std::string code, why;
@@ -97,7 +106,9 @@ class Absorber {
       inside.push_back(node);
       values.push_back(graph_.node(node).output());
     }
-    // The shortest prefix whose last value is the only one seen outside.
+    // The shortest prefix whose last value is the only one seen outside. What is quantized stays so in memory where its
+    // reader can take it so: a prefix that would end wider before an elementwise step is none.
+    bool widens = false;
     for (size_t n = 1; n <= inside.size(); ++n) {
       const std::vector<NodeId> prefix(inside.begin(), inside.begin() + long(n));
       const ValueId last = graph_.node(prefix.back()).output();
@@ -110,10 +121,19 @@ class Absorber {
       bool closed = contained(from);
       for (NodeId p : prefix)
         closed = closed && (graph_.node(p).output() == last || contained(graph_.node(p).output()));
+      if (closed && is_narrow(graph_.value(from).dtype()) &&
+          info(graph_.value(last).dtype()).bits > info(graph_.value(from).dtype()).bits && may_narrow(last)) {
+        widens = true;
+        continue;
+      }
       if (closed) return Region{prefix};
     }
     if (refused)
       decisions_.refuse(*refused, code, why);
+    else if (widens)
+      decisions_.refuse(graph_.node(inside[0]), "widens",
+                        fmt::format("'{}' is {}: it would be written wider, and what narrows it again is not in reach",
+                                    graph_.value(from).name, name(graph_.value(from).dtype())));
     else if (!inside.empty()) {
       const bool output = graph_.value(from).is_output;
       decisions_.refuse(graph_.node(inside[0]), output ? "graph_output" : "other_user",
@@ -184,8 +204,10 @@ class Absorber {
   bool absorb_once(Node& producer) {
     const ValueId from = producer.output();
     const DType dtype = graph_.value(from).dtype();
-    // A contraction in f16 or bf16 accumulates in f32; its epilogue would see the unrounded sum.
-    if (dtype != DType::kF32 && dtype != DType::kF64 && !producer.op->is_elementwise()) {
+    // A contraction in f16 or bf16 accumulates in f32; its epilogue would see the unrounded sum. Integer sums are
+    // exact, and a program that ends in a quantized type rounds to it itself.
+    const bool exact = dtype == DType::kI32 || (producer.program && is_narrow(dtype));
+    if (dtype != DType::kF32 && dtype != DType::kF64 && !exact && !producer.op->is_elementwise()) {
       for (NodeId user : graph_.users(from)) {
         if (!graph_.node(user).op->is_elementwise()) continue;
         decisions_.refuse(graph_.node(user), "rounded_result",
@@ -228,6 +250,7 @@ class Absorber {
     }
     program.outputs.resize(1);
     const int first = producer.op->is_elementwise() ? 0 : 1;
+    const std::vector<NodeId> widened = pull_narrow_operands(*region, program, operands, first);
     for (int i = first; i < int(operands.size()); ++i) {
       for (int j = int(operands.size()) - 1; j > i; --j) {
         if (operands[size_t(i)] != operands[size_t(j)]) continue;
@@ -263,12 +286,53 @@ class Absorber {
         decisions_.refuse(last, "no_kernel", "only the reference would run the fused step: " + why);
       return false;
     }
-    commit(producer, *region, shared, std::move(inputs), op_inputs);
+    commit(producer, *region, widened, shared, std::move(inputs), op_inputs);
     return true;
   }
 
-  void commit(Node& producer, const Region& region, std::shared_ptr<const Program> program, std::vector<ValueId> inputs,
-              int op_inputs) {
+  // An operand that only this region reads and that is computed from one narrower tensor (dequantized) is computed
+  // here: it is read as bytes, and never written as f32.
+  std::vector<NodeId> pull_narrow_operands(const Region& region, Program& program, std::vector<ValueId>& operands,
+                                           int first) {
+    std::vector<NodeId> pulled;
+    for (int i = first; i < int(operands.size()); ++i) {
+      const ValueId v = operands[size_t(i)];
+      const Node* from = graph_.producer(v);
+      if (graph_.constant(v) || !from || !is_elementwise(*from) || from->outputs.size() != 1 ||
+          graph_.value(v).is_output)
+        continue;
+      const Program own = program_of(graph_, *from);
+      if (own.inputs.size() != from->inputs.size() || !is_narrow(own.inputs[0].dtype) ||
+          info(own.output_dtype()).bits <= info(own.inputs[0].dtype).bits)
+        continue;
+      if (!std::all_of(from->inputs.begin() + 1, from->inputs.end(), [&](ValueId o) { return graph_.constant(o); }) ||
+          graph_.value(from->input(0)).shape() != graph_.value(v).shape())
+        continue;
+      if (!std::all_of(graph_.users(v).begin(), graph_.users(v).end(), [&](NodeId u) {
+            return std::find(region.nodes.begin(), region.nodes.end(), u) != region.nodes.end();
+          }))
+        continue;
+      auto joined = Program::compose(own, 0, program, i);
+      if (!joined) continue;
+      // Its operands came to the front: they go to the end, the accumulator stays the first.
+      const int moved = int(own.inputs.size()), all = int(joined->inputs.size());
+      const auto renumbered = [&](int o) { return o >= all ? o : o < moved ? o + all - moved : o - moved; };
+      for (Instruction& in : joined->code)
+        for (int16_t* o : {&in.a, &in.b, &in.c})
+          if (*o >= 0) *o = int16_t(renumbered(*o));
+      for (int& o : joined->outputs) o = renumbered(o);
+      std::rotate(joined->inputs.begin(), joined->inputs.begin() + moved, joined->inputs.end());
+      program = std::move(*joined);
+      operands.erase(operands.begin() + i);
+      operands.insert(operands.end(), from->inputs.begin(), from->inputs.end());
+      pulled.push_back(from->id);
+      --i;
+    }
+    return pulled;
+  }
+
+  void commit(Node& producer, const Region& region, const std::vector<NodeId>& pulled,
+              std::shared_ptr<const Program> program, std::vector<ValueId> inputs, int op_inputs) {
     const ValueId from = producer.output();
     const ValueId result = graph_.node(region.nodes.back()).output();
     std::vector<std::string> names = origins({&producer});
@@ -286,6 +350,11 @@ class Absorber {
       for (ValueId v : node.inputs)
         if (v != kNoValue) before_bytes += double(value_bytes(graph_, v));
     }
+    for (NodeId id : pulled) {
+      for (const std::string& n : origins({&graph_.node(id)}))
+        if (std::find(names.begin(), names.end(), n) == names.end()) names.push_back(n);
+      bytes += 2 * value_bytes(graph_, graph_.node(id).output());
+    }
     if (producer.op->is_elementwise()) producer.op = &elementwise_op();
     if (producer.op == &elementwise_op()) producer.attributes = {};
     producer.program = std::move(program);
@@ -299,8 +368,9 @@ class Absorber {
     after_bytes = 0;
     for (ValueId v : producer.inputs) after_bytes += double(value_bytes(graph_, v));
     after_bytes += double(value_bytes(graph_, from));
-    decisions_.apply(names, bytes, int(region.nodes.size()), before_bytes > 0 ? flops / before_bytes : 0,
-                     after_bytes > 0 ? flops / after_bytes : 0);
+    for (NodeId id : pulled) graph_.remove(graph_.node(id));
+    decisions_.apply(names, bytes, int(region.nodes.size() + pulled.size()),
+                     before_bytes > 0 ? flops / before_bytes : 0, after_bytes > 0 ? flops / after_bytes : 0);
   }
 
   Graph& graph_;

@@ -9,6 +9,9 @@
 
 namespace ridgeline {
 
+void move_quantization(Graph& graph, Decisions& decisions);
+void integer_products(Graph& graph, Decisions& decisions);
+void spell_quantization(Graph& graph, Decisions& decisions);
 void fold_constants(Graph& graph, Decisions& decisions);
 void eliminate_identities(Graph& graph, Decisions& decisions);
 void canonicalize(Graph& graph, Decisions& decisions);
@@ -50,8 +53,8 @@ bool depends_on(const Graph& graph, ValueId value, const Node& node);
 std::vector<int64_t> permutation_of(const Graph& graph, const Node& transpose);
 /// All elements of a float constant equal: its number.
 std::optional<double> uniform_constant(const Graph& graph, ValueId value);
-/// Is there a kernel other than the reference for this node with its program, at f32 and plain layouts? Else the
-/// reason.
+/// Is there a kernel other than the reference for this node with its program, with images row-major or
+/// channels last? Else the reason.
 std::string why_no_kernel(const Graph& graph, const Node& node, const std::shared_ptr<const Program>& program,
                           const std::vector<ValueId>& inputs, int op_inputs);
 

@@ -8,9 +8,18 @@
 namespace ridgeline {
 namespace {
 
-// The order is the design: movement is tidied before patterns are sought, patterns are sought before their insides are
-// fused away, weights are folded before epilogues form, residuals join what is left, layout comes last.
-constexpr std::array<Pass, 15> kPasses = {{
+// The order is the design: quantized graphs become integer ones before their weights are folded to f32; movement is
+// tidied before patterns are sought, patterns are sought before their insides are fused away, weights are folded before
+// epilogues form, residuals join what is left, layout comes last.
+constexpr std::array<Pass, 18> kPasses = {{
+    {"move_quantization", Stage::kEpilogues, PassClass::kExact,
+     "dequantization sinks below what only moves values and meets its quantization, so that bytes move; activations "
+     "that the quantized range makes anyway go",
+     move_quantization},
+    {"integer_products", Stage::kEpilogues, PassClass::kReorders,
+     "convolutions and products of dequantized 8-bit operands sum integers, exactly", integer_products},
+    {"spell_quantization", Stage::kEpilogues, PassClass::kExact,
+     "QuantizeLinear and DequantizeLinear become elementwise Programs, one for each reader", spell_quantization},
     {"fold_constants", Stage::kUnfused, PassClass::kExact, "nodes whose inputs are all constants are computed once",
      fold_constants},
     {"eliminate_identities", Stage::kUnfused, PassClass::kExact,

@@ -114,39 +114,47 @@ std::optional<double> uniform_constant(const Graph& graph, ValueId v) {
   return first;
 }
 
-std::string why_no_kernel(const Graph& graph, const Node& node, const std::shared_ptr<const Program>& program,
-                          const std::vector<ValueId>& inputs, int op_inputs) {
+namespace {
+
+// As it could be asked of a kernel: images row-major, or all with the channels innermost.
+Problem problem_of(const Graph& graph, const Node& node, const std::shared_ptr<const Program>& program,
+                   const std::vector<ValueId>& inputs, int op_inputs, bool channels_last) {
+  const auto operand_of = [&](ValueId v) {
+    Operand o;
+    if (v == kNoValue) return o;
+    o.dtype = graph.value(v).dtype();
+    const Extents shape = extents_at_one(graph, v);
+    const Tensor* c = graph.constant(v);
+    o.layout = channels_last && !c && shape.size() == 4 ? Layout::channels_last(shape) : Layout(shape);
+    if (c) {
+      o.constant = *c;
+      o.is_constant = true;
+    }
+    return o;
+  };
   Problem p;
   p.op = node.op;
   p.attributes = node.attributes;
   p.op_inputs = op_inputs;
   p.program = program;
-  for (ValueId v : inputs) {
-    Operand o;
-    if (v != kNoValue) {
-      o.dtype = graph.value(v).dtype();
-      o.layout = Layout(extents_at_one(graph, v));
-      if (const Tensor* c = graph.constant(v)) {
-        o.constant = *c;
-        o.is_constant = true;
-      }
-    }
-    p.inputs.push_back(o);
-  }
-  for (ValueId v : node.outputs) {
-    Operand o;
-    if (v != kNoValue) {
-      o.dtype = graph.value(v).dtype();
-      o.layout = Layout(extents_at_one(graph, v));
-    }
-    p.outputs.push_back(o);
-  }
+  for (ValueId v : inputs) p.inputs.push_back(operand_of(v));
+  for (ValueId v : node.outputs) p.outputs.push_back(operand_of(v));
+  return p;
+}
+
+}  // namespace
+
+std::string why_no_kernel(const Graph& graph, const Node& node, const std::shared_ptr<const Program>& program,
+                          const std::vector<ValueId>& inputs, int op_inputs) {
   std::string reason = "no kernel is registered";
-  for (const Kernel* k : kernels_of(node.op->is_elementwise() ? "Elementwise" : node.op->name)) {
-    if (k->name.find("reference") != std::string_view::npos) continue;
-    const Support support = k->supports(p);
-    if (support.ok) return "";
-    reason = fmt::format("{}: {}", k->name, support.reason);
+  for (const bool channels_last : {false, true}) {
+    const Problem p = problem_of(graph, node, program, inputs, op_inputs, channels_last);
+    for (const Kernel* k : kernels_of(node.op->is_elementwise() ? "Elementwise" : node.op->name)) {
+      if (k->name.find("reference") != std::string_view::npos) continue;
+      const Support support = k->supports(p);
+      if (support.ok) return "";
+      reason = fmt::format("{}: {}", k->name, support.reason);
+    }
   }
   return reason;
 }

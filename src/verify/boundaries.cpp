@@ -38,11 +38,15 @@ class Boundaries {
     std::set<NodeId> inside;
     for (const std::string& origin : origins_of(node)) {
       const auto at = imported_node_.find(origin);
-      if (at == imported_node_.end() || claims_.at(origin) > 1) return kNoValue;
+      if (at == imported_node_.end()) return kNoValue;
+      // Each reader of a dequantized value has its own: it is what they read, not what they write.
+      if (claims_.at(origin) > 1 && imported_.node(at->second.first).is("DequantizeLinear")) continue;
+      if (claims_.at(origin) > 1) return kNoValue;
       inside.insert(at->second.first);
     }
     for (const std::string& origin : origins_of(node)) {
       const auto& [id, place] = imported_node_.at(origin);
+      if (!inside.count(id)) continue;
       for (ValueId v : imported_.node(id).outputs) {
         if (v == kNoValue) continue;
         bool leaves = imported_.value(v).is_output;
