@@ -30,6 +30,11 @@ void add_verify(CLI::App& app, Common& common) {
         if (!v.culprit.empty()) text += fmt::format("culprit: {}\n", v.culprit);
         text += fmt::format("{}: {} boundaries checked, largest error of an output {:.3g}, tolerance {:.3g}\n",
                             v.ok ? "ok" : "wrong", v.checked_boundaries, v.max_error, v.tolerance);
+        if (v.restarts > 0)
+          text += fmt::format(
+              "the reference goes on from {} quantized values of the plan; each stretch is judged by "
+              "itself, and the outputs with and without\n",
+              v.restarts);
         Json wrong = Json::array();
         for (const Boundary& b : v.wrong)
           wrong.push_back({{"value", b.value}, {"node", b.node}, {"max_error", b.error}, {"tolerance", b.tolerance}});
@@ -38,6 +43,7 @@ void add_verify(CLI::App& app, Common& common) {
                      {"max_error", v.max_error},
                      {"tolerance", v.tolerance},
                      {"checked_boundaries", v.checked_boundaries},
+                     {"reference_restarts", v.restarts},
                      {"culprit", culprit},
                      {"wrong", wrong}},
                     text);

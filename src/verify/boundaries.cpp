@@ -7,6 +7,7 @@
 #include "verify/bisect.h"
 #include "verify/compare.h"
 #include "verify/graph_tolerance.h"
+#include "verify/quantized_values.h"
 #include "verify/reference_run.h"
 
 namespace ridgeline {
@@ -109,36 +110,71 @@ void run_and_observe(const Boundaries& boundaries, const std::shared_ptr<const P
 
 Verification verify(const Graph& graph, const std::map<std::string, Tensor>& feeds, const VerifyOptions& options) {
   const std::vector<Tensor> inputs = inputs_in_order(graph, feeds);
-  const std::vector<double> tolerances = value_tolerances(graph, options.plan.bindings);
   std::map<ValueId, Observed> observed;
   std::vector<ValueId> order;
   std::vector<Tensor> outputs;
   const OptimizedPlan candidate = optimize_and_plan(graph, options, options.pipeline.most_rewrites);
   run_and_observe(Boundaries(graph, candidate.graph), candidate.plan, feeds, observed, order, outputs);
 
+  // A value that lies between two levels may go either way, and what follows goes with it. So the reference goes on
+  // from the plan's own bytes, and each stretch between two of them is judged by itself.
   std::map<ValueId, Boundary> found;
+  QuantizedRun quantized(graph);
   ReferenceRun reference;
   reference.threads = std::max(1, options.plan.threads);
   reference.observe = [&](ValueId v, const Tensor& right) {
+    quantized.observe(v, right);
     const auto at = observed.find(v);
     if (at == observed.end()) return;
     const Tensor& y = at->second.tensor;
     // Another shape: a reshape or transpose was taken in as well, and the step writes what comes before or after it.
     if (y.shape() == right.shape() && y.dtype() == right.dtype())
-      found[v] = {graph.value(v).name, at->second.node, max_error(y, right), tolerances[size_t(v)]};
-    observed.erase(at);
+      found[v] = {graph.value(v).name, at->second.node, max_error(y, right), 0};
+    else
+      observed.erase(at);
   };
-  const std::vector<Tensor> right = run_reference(graph, inputs, reference);
+  reference.replace = [&](ValueId v, const Tensor& right) -> Tensor {
+    const auto at = observed.find(v);
+    if (at == observed.end()) return {};
+    const Tensor y = at->second.tensor;
+    observed.erase(at);
+    return quantized.restart(v, y, right) ? y : Tensor();
+  };
+  std::vector<Tensor> right = run_reference(graph, inputs, reference);
 
   Verification result;
-  for (ValueId v : order)
-    if (const auto at = found.find(v); at != found.end()) result.boundaries.push_back(at->second);
+  result.restarts = int(quantized.values().restarted.size());
+  const std::vector<double> stretches = value_tolerances(graph, options.plan.bindings, quantized.values());
+  for (ValueId v : order) {
+    const auto at = found.find(v);
+    if (at == found.end()) continue;
+    at->second.tolerance = stretches[size_t(v)];
+    quantized.judge(v, stretches, at->second.error, at->second.tolerance);
+    result.boundaries.push_back(at->second);
+  }
+  const auto judge_outputs = [&](const std::vector<double>& tolerances) {
+    for (size_t o = 0; o < right.size(); ++o) {
+      const Value& value = graph.value(graph.outputs[o]);
+      result.boundaries.push_back(
+          {value.name, "", max_error(outputs[o], right[o]), tolerances[size_t(graph.outputs[o])]});
+    }
+  };
+  if (quantized.parted()) {  // the untouched reference as well, for what comes out
+    judge_outputs(stretches);
+    QuantizedRun whole(graph);
+    ReferenceRun untouched;
+    untouched.threads = reference.threads;
+    untouched.observe = [&](ValueId v, const Tensor& t) { whole.observe(v, t); };
+    right = run_reference(graph, inputs, untouched);
+    quantized = std::move(whole);
+  }
+  QuantizedValues levels{quantized.values().level, {}};
+  const std::vector<double> tolerances = value_tolerances(graph, options.plan.bindings, levels);
+  judge_outputs(tolerances);
   for (size_t o = 0; o < right.size(); ++o) {
-    const Value& value = graph.value(graph.outputs[o]);
-    const Boundary b{value.name, "", max_error(outputs[o], right[o]), tolerances[size_t(graph.outputs[o])]};
+    const Boundary& b = result.boundaries[result.boundaries.size() - right.size() + o];
     result.max_error = std::max(result.max_error, b.error);
     result.tolerance = std::max(result.tolerance, b.tolerance);
-    result.boundaries.push_back(b);
   }
   result.checked_boundaries = int(result.boundaries.size());
   for (const Boundary& b : result.boundaries)

@@ -32,6 +32,7 @@ struct Verification {
   double max_error = 0;  // over the model's outputs
   double tolerance = 0;  // largest over the model's outputs
   int checked_boundaries = 0;
+  int restarts = 0;  // quantized values that the plan wrote and the reference of the later boundaries went on from
   std::vector<Boundary> boundaries;  // outputs included, in the order of the plan
   std::vector<Boundary> wrong;
   std::string culprit;  // "" unless searched for and found: "fold_affine at 'conv1', 'bn1'"

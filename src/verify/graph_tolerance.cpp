@@ -65,10 +65,10 @@ double own_error(const Graph& graph, const Node& node, DType dtype, const Bindin
 /// the largest sum. Rescaling (a product with weights, a normalization) rescales value and error alike. Multiplying the
 /// errors of a product's factors, or doubling at each normalization, compounds over depth and gave 5e9 for ResNet-50,
 /// where 2e-6 is measured: a bound that nothing could exceed is none.
-double passed_on(const Node& node, const std::vector<double>& tolerance) {
+double passed_on(const Node& node, const std::vector<double>& tolerance, const std::set<ValueId>& exact) {
   double largest = 0;
   for (ValueId v : node.inputs) {
-    if (v != kNoValue) largest = std::max(largest, tolerance[size_t(v)]);
+    if (v != kNoValue && !exact.count(v)) largest = std::max(largest, tolerance[size_t(v)]);
   }
   return largest;
 }
@@ -82,16 +82,20 @@ double narrowing(const Graph& graph, const Node& node, DType dtype, double passe
 
 }  // namespace
 
-std::vector<double> value_tolerances(const Graph& graph, const Bindings& bindings) {
+std::vector<double> value_tolerances(const Graph& graph, const Bindings& bindings, const QuantizedValues& quantized) {
   std::vector<double> tolerance(size_t(graph.value_count()), 0);
   for (NodeId id : graph.order()) {
     const Node& node = graph.node(id);
-    const double passed = passed_on(node, tolerance);
+    const double passed = passed_on(node, tolerance, quantized.restarted);
     for (ValueId v : node.outputs) {
       if (v == kNoValue) continue;
       const DType dtype = graph.value(v).dtype();
       // Indices and the like are exact, or wrong: no error of a float makes them nearly right.
       if (!is_float(dtype) && node.op->tolerance.kind != Tolerance::Kind::kElementwise) continue;
+      if (const auto level = quantized.level.find(v); level != quantized.level.end()) {
+        tolerance[size_t(v)] = passed + level->second;
+        continue;
+      }
       if (node.program) {  // a fused one: as many operators as it stands for
         const double each = 8 * info(is_float(dtype) ? dtype : DType::kF32).epsilon / 2;
         tolerance[size_t(v)] =

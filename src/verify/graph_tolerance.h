@@ -2,16 +2,25 @@
 // (docs/numerics.md).
 #pragma once
 
+#include <map>
+#include <set>
 #include <vector>
 
 #include "ir/graph.h"
 
 namespace ridgeline {
 
+/// What a run on the reference tells of quantized values.
+struct QuantizedValues {
+  std::map<ValueId, double> level;  // one level of a QuantizeLinear's result, relative to its largest value
+  std::set<ValueId> restarted;      // where the run went on from the values under test: they are exact from there
+};
+
 /// Of every value, relative to its largest magnitude (as max_error measures): an operator passes its inputs' errors on,
 /// by what it does to them, and adds its own. Open symbols count as 1. 0 for constants, inputs and what is computed
 /// exactly.
-std::vector<double> value_tolerances(const Graph& graph, const Bindings& bindings = {});
+std::vector<double> value_tolerances(const Graph& graph, const Bindings& bindings = {},
+                                     const QuantizedValues& quantized = {});
 
 /// The largest over the graph's outputs.
 double graph_tolerance(const Graph& graph, const Bindings& bindings = {});

@@ -48,6 +48,8 @@ std::vector<Tensor> run_reference(const Graph& graph, const std::vector<Tensor>&
   auto set = [&](ValueId v, const Tensor& t) {
     values[size_t(v)] = t;
     if (options.observe) options.observe(v, t);
+    if (!options.replace) return;
+    if (const Tensor other = options.replace(v, t)) values[size_t(v)] = other;
   };
   for (size_t i = 0; i < inputs.size(); ++i) set(graph.inputs[i], inputs[i]);
   const std::vector<NodeId> order = graph.order();

@@ -14,6 +14,8 @@ struct ReferenceRun {
   int threads = 1;
   /// Sees every value as it is computed (graph inputs and constants too).
   std::function<void(ValueId, const Tensor&)> observe;
+  /// What to go on with instead of a value, after it was observed; an empty tensor: itself.
+  std::function<Tensor(ValueId, const Tensor&)> replace;
 };
 
 /// The outputs, in the graph's order. Inputs in the graph's order. Symbols need not be bound: shapes follow from the
