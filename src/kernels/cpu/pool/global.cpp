@@ -34,10 +34,13 @@ int64_t spatial_step(const Layout& x) {
 
 Support supports(const Problem& p) {
   const Layout& x = p.input(0).layout;
-  if (p.input(0).dtype != DType::kF32) return no("{}: this kernel takes f32", name(p.input(0).dtype));
   const bool last =
       (x.shape[1] == 1 || (x.strides[1] == 1 && p.output().layout.strides[1] == 1)) && spatial_step(x) > 0;
+  const bool mean_bf16 = p.input(0).dtype == DType::kBF16 && p.op->name == "GlobalAveragePool" && last;
+  if (p.input(0).dtype != DType::kF32 && !mean_bf16)
+    return no("{}: this kernel takes f32, and means of bf16 with contiguous channels", name(p.input(0).dtype));
   if (!plane(x).is_row_major() && !last) return no("neither the planes nor the channels are contiguous");
+  if (p.input(0).dtype != DType::kF32 && p.has_epilogue()) return no("an epilogue after {}", name(p.input(0).dtype));
   return EpiloguePass::check(p);
 }
 
@@ -51,9 +54,26 @@ std::shared_ptr<const void> prepare(const Problem& p, const Tile&) {
                                        y.strides[0], y.strides[1], plane(x).is_row_major(), EpiloguePass(p)});
 }
 
+void run_bf16(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool) {
+  const State& s = call.state_as<State>();
+  const uint16_t* x = static_cast<const uint16_t*>(buffers.inputs[0]);
+  uint16_t* y = static_cast<uint16_t*>(buffers.outputs[0]);
+  const int64_t step = spatial_step(call.problem.input(0).layout), groups = (s.channels + 31) / 32;
+  const float factor = float(1.0 / double(s.inner));
+  parallel(pool, s.batch * groups, std::max<int64_t>(1, (2 << 10) / std::max<int64_t>(1, s.inner)),
+           [&](int64_t begin, int64_t end, int) {
+             for (; begin < end; ++begin) {
+               const int64_t n = begin / groups, first = begin % groups * 32;
+               mean_columns_bf16(x + n * s.x_n + first, step, s.inner, y + n * s.y_n + first,
+                                 std::min<int64_t>(32, s.channels - first), factor);
+             }
+           });
+}
+
 template <PoolFold kFold>
 void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool) {
   const State& s = call.state_as<State>();
+  if (call.problem.input(0).dtype == DType::kBF16) return run_bf16(call, buffers, pool);
   const float* x = static_cast<const float*>(buffers.inputs[0]);
   float* y = static_cast<float*>(buffers.outputs[0]);
   const float factor = kFold == PoolFold::kSum ? float(1.0 / double(s.inner)) : 1.0f;

@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/masked_inl.h"
 
+#include "kernels/cpu/elementwise/block_io-inl.h"
 #include "kernels/cpu/elementwise/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -27,6 +28,103 @@ HWY_INLINE VF fold2(VF so_far, VF x) {
     return max_nan(so_far, x);
   else
     return hn::Add(so_far, x);
+}
+
+/// Elements of a type that f32 holds, a vector of them at a time. Bytes and bf16 go through f32 and come back exactly:
+/// bf16 sums are rounded once, to even.
+template <typename T>
+struct Element {  // bytes
+  static HWY_INLINE VF load(const T* p) {
+    const F32 d;
+    return hn::ConvertTo(d, hn::PromoteTo(hn::RebindToSigned<F32>(), hn::LoadU(hn::Rebind<T, F32>(), p)));
+  }
+  static HWY_INLINE void store(VF v, T* p) {
+    const hn::RebindToSigned<F32> di;
+    const hn::Rebind<T, F32> d8;
+    hn::StoreU(hn::DemoteTo(d8, hn::ConvertTo(di, v)), d8, p);
+  }
+  static float number(T x) { return float(x); }
+  static T stored(float x) { return x < 0 && T(-1) > 0 ? T(0) : x < -128 ? T(-128) : T(x); }  // no taps: -inf
+};
+template <>
+struct Element<uint16_t> {  // bf16
+  static HWY_INLINE VF load(const uint16_t* p) {
+    const F32 d;
+    const hn::RebindToUnsigned<F32> du;
+    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(hn::Rebind<uint16_t, F32>(), p))));
+  }
+  static HWY_INLINE void store(VF v, uint16_t* p) {
+    const hn::RebindToUnsigned<F32> du;
+    const hn::Rebind<uint16_t, F32> d16;
+    hn::StoreU(hn::TruncateTo(d16, hn::ShiftRight<16>(hn::BitCast(du, round_bf16_bits(v)))), d16, p);
+  }
+  static float number(uint16_t x) { return widen_bf16(x); }
+  static uint16_t stored(float x) {
+    return uint16_t(hn::GetLane(hn::BitCast(hn::RebindToUnsigned<F32>(), round_bf16_bits(splat(x)))) >> 16);
+  }
+};
+
+template <bool kMax>
+HWY_INLINE float fold1(float so_far, float x) {
+  if constexpr (kMax)
+    return x > so_far || x != x ? x : so_far;
+  else
+    return so_far + x;
+}
+
+template <bool kMax, typename T>
+void narrow_lanes_of(const T* x, const int64_t* offsets, int64_t taps, T* y, int64_t lanes, float factor) {
+  using E = Element<T>;
+  int64_t j = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const int64_t width = int64_t(hn::Lanes(F32()));
+  const VF times = splat(factor);
+  auto finish = [&](VF v) HWY_ATTR { return kMax ? v : hn::Mul(v, times); };
+  for (; j + 2 * width <= lanes; j += 2 * width) {
+    VF a = start<kMax>(), b = a;
+    for (int64_t t = 0; t < taps; ++t) {
+      const T* p = x + offsets[t] + j;
+      a = fold2<kMax>(a, E::load(p));
+      b = fold2<kMax>(b, E::load(p + width));
+    }
+    E::store(finish(a), y + j);
+    E::store(finish(b), y + j + width);
+  }
+  for (; j + width <= lanes; j += width) {
+    VF a = start<kMax>();
+    for (int64_t t = 0; t < taps; ++t) a = fold2<kMax>(a, E::load(x + offsets[t] + j));
+    E::store(finish(a), y + j);
+  }
+#endif
+  for (; j < lanes; ++j) {
+    float v = kMax ? -__builtin_inff() : 0.0f;
+    for (int64_t t = 0; t < taps; ++t) v = fold1<kMax>(v, E::number(x[offsets[t] + j]));
+    y[j] = E::stored(kMax ? v : v * factor);
+  }
+}
+
+/// Means of planes of channels last, in bf16.
+void narrow_columns_of(const uint16_t* x, int64_t step, int64_t n, uint16_t* y, int64_t lanes, float factor) {
+  using E = Element<uint16_t>;
+  int64_t j = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const int64_t width = int64_t(hn::Lanes(F32()));
+  for (; j + width <= lanes; j += width) {
+    VF a = hn::Zero(F32()), b = a;
+    int64_t k = 0;
+    for (; k + 2 <= n; k += 2) {
+      a = hn::Add(a, E::load(x + k * step + j));
+      b = hn::Add(b, E::load(x + (k + 1) * step + j));
+    }
+    if (k < n) a = hn::Add(a, E::load(x + k * step + j));
+    E::store(hn::Mul(hn::Add(a, b), splat(factor)), y + j);
+  }
+#endif
+  for (; j < lanes; ++j) {
+    float v = 0;
+    for (int64_t k = 0; k < n; ++k) v += E::number(x[k * step + j]);
+    y[j] = E::stored(v * factor);
+  }
 }
 
 template <bool kMax>
@@ -169,6 +267,18 @@ void fold_lanes(const float* x, const int64_t* offsets, int64_t taps, float* y, 
   else
     lanes_of<false>(x, offsets, taps, y, lanes, factor);
 }
+void fold_narrow(DType dtype, const void* x, const int64_t* offsets, int64_t taps, void* y, int64_t lanes, int fold,
+                 float factor) {
+  const bool max = fold == int(PoolFold::kMax);
+  if (dtype == DType::kU8)
+    narrow_lanes_of<true>(static_cast<const uint8_t*>(x), offsets, taps, static_cast<uint8_t*>(y), lanes, factor);
+  else if (dtype == DType::kI8)
+    narrow_lanes_of<true>(static_cast<const int8_t*>(x), offsets, taps, static_cast<int8_t*>(y), lanes, factor);
+  else if (max)
+    narrow_lanes_of<true>(static_cast<const uint16_t*>(x), offsets, taps, static_cast<uint16_t*>(y), lanes, factor);
+  else
+    narrow_lanes_of<false>(static_cast<const uint16_t*>(x), offsets, taps, static_cast<uint16_t*>(y), lanes, factor);
+}
 void fold_row(const float* const* rows, int64_t row_count, int64_t taps, int64_t stride, int64_t dilation, float* y,
               int64_t count, int fold) {
   if (fold == int(PoolFold::kMax))
@@ -195,6 +305,8 @@ HWY_AFTER_NAMESPACE();
 namespace ridgeline::cpu {
 
 HWY_EXPORT(fold_lanes);
+HWY_EXPORT(fold_narrow);
+HWY_EXPORT(narrow_columns_of);
 HWY_EXPORT(fold_row);
 HWY_EXPORT(fold_plane);
 HWY_EXPORT(fold_columns);
@@ -202,6 +314,13 @@ HWY_EXPORT(fold_columns);
 void pool_lanes(const float* x, const int64_t* offsets, int64_t taps, float* y, int64_t lanes, PoolFold fold,
                 float factor) {
   HWY_DYNAMIC_DISPATCH(fold_lanes)(x, offsets, taps, y, lanes, int(fold), factor);
+}
+void pool_lanes_narrow(DType dtype, const void* x, const int64_t* offsets, int64_t taps, void* y, int64_t lanes,
+                       PoolFold fold, float factor) {
+  HWY_DYNAMIC_DISPATCH(fold_narrow)(dtype, x, offsets, taps, y, lanes, int(fold), factor);
+}
+void mean_columns_bf16(const uint16_t* x, int64_t step, int64_t n, uint16_t* y, int64_t lanes, float factor) {
+  HWY_DYNAMIC_DISPATCH(narrow_columns_of)(x, step, n, y, lanes, factor);
 }
 void pool_row(const float* const* rows, int64_t row_count, int64_t taps, int64_t stride, int64_t dilation, float* y,
               int64_t count, PoolFold fold) {

@@ -29,6 +29,7 @@ struct State {
   std::vector<Span> spans_h, spans_w;
   int64_t whole_begin = 0, whole_end = 0;  // outputs of a row whose windows lie inside
   bool count_padding = false;
+  DType dtype = DType::kF32;
   EpiloguePass epilogue;
 };
 
@@ -59,7 +60,13 @@ bool rows_contiguous(const Layout& l) { return l.shape.back() == 1 || l.strides.
 template <bool kLast>
 Support supports(const Problem& p) {
   const Layout& x = p.input(0).layout;
-  if (p.input(0).dtype != DType::kF32) return no("{}: this kernel takes f32", name(p.input(0).dtype));
+  if (const DType t = p.input(0).dtype; kLast) {
+    const bool byte = p.op->name == "MaxPool" && (t == DType::kU8 || t == DType::kI8);
+    if (t != DType::kF32 && t != DType::kBF16 && !byte)
+      return no("{}: this kernel takes f32, bf16, and bytes for maxima", name(t));
+  } else if (t != DType::kF32) {
+    return no("{}: this kernel takes f32", name(t));
+  }
   if (x.rank() != 3 && x.rank() != 4) return no("{} spatial axes", x.rank() - 2);
   if (p.outputs.size() > 1 && p.outputs[1].present()) return no("the places of the maxima are wanted");
   const std::vector<int64_t> kernel = p.integers("kernel_shape");
@@ -67,6 +74,7 @@ Support supports(const Problem& p) {
   if (kLast && !channels_contiguous(p)) return no("the channels are not contiguous");
   if (!kLast && (!rows_contiguous(x) || !rows_contiguous(p.output().layout)))
     return no("the rows of the planes are not contiguous");
+  if (p.input(0).dtype != DType::kF32 && p.has_epilogue()) return no("an epilogue after {}", name(p.input(0).dtype));
   return EpiloguePass::check(p);
 }
 
@@ -104,6 +112,7 @@ std::shared_ptr<const void> prepare(const Problem& p, const Tile&) {
   while (s.whole_begin < s.out_w && s.spans_w[size_t(s.whole_begin)].count < s.kernel_w) ++s.whole_begin;
   s.whole_end = s.whole_begin;
   while (s.whole_end < s.out_w && s.spans_w[size_t(s.whole_end)].count == s.kernel_w) ++s.whole_end;
+  s.dtype = p.input(0).dtype;
   s.count_padding = p.op->name == "AveragePool" && p.flag("count_include_pad");
   return std::make_shared<State>(std::move(s));
 }
@@ -117,8 +126,9 @@ float mean_factor(const State& s, const Span& h, const Span& w) {
 template <PoolFold kFold>
 void run_last(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool) {
   const State& s = call.state_as<State>();
-  const float* x = static_cast<const float*>(buffers.inputs[0]);
-  float* y = static_cast<float*>(buffers.outputs[0]);
+  const char* x = static_cast<const char*>(buffers.inputs[0]);
+  char* y = static_cast<char*>(buffers.outputs[0]);
+  const int64_t bytes = bytes_of(s.dtype, 1);
   if (s.channels == 0) return;
   const int64_t row_work = s.out_w * s.channels * s.kernel_h * s.kernel_w;
   parallel(pool, s.batch * s.out_h, std::max<int64_t>(1, (32 << 10) / std::max<int64_t>(1, row_work)),
@@ -136,8 +146,13 @@ void run_last(const KernelCall& call, const Buffers& buffers, const ThreadPool& 
                      offsets[taps++] =
                          at_h * s.x[2] + (ow * s.stride_w - s.left + (w.first + t) * s.dilation_w) * s.x[3];
                  }
-                 pool_lanes(x + n * s.x[0], offsets, taps, y + n * s.y[0] + oh * s.y[2] + ow * s.y[3], s.channels,
-                            kFold, mean_factor(s, h, w));
+                 const char* from = x + n * s.x[0] * bytes;
+                 char* to = y + (n * s.y[0] + oh * s.y[2] + ow * s.y[3]) * bytes;
+                 if (s.dtype == DType::kF32)
+                   pool_lanes(reinterpret_cast<const float*>(from), offsets, taps, reinterpret_cast<float*>(to),
+                              s.channels, kFold, mean_factor(s, h, w));
+                 else
+                   pool_lanes_narrow(s.dtype, from, offsets, taps, to, s.channels, kFold, mean_factor(s, h, w));
                }
              }
            });
