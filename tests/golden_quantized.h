@@ -5,8 +5,12 @@
 #include <cmath>
 
 #include "golden_vision.h"
+#include "kernels/kernel.h"
 
 namespace ridgeline {
+
+/// Is there a kernel for integer convolutions beside the reference? (Not at every instruction set.)
+inline bool sums_integers() { return kernels_of("ConvInteger").size() > 1; }
 
 class Qdq {
  public:

@@ -57,6 +57,8 @@ std::string difference(const std::string& golden, const std::string& now) {
 class Golden : public testing::TestWithParam<GoldenModel> {};
 
 TEST_P(Golden, MatchesAndLeftovers) {
+  if (std::string_view(GetParam().name) == "quantized_resnet" && !sums_integers())
+    GTEST_SKIP() << "no kernel sums the integers of a convolution";
   Sequence g;
   GetParam().build(g);
   ASSERT_TRUE(g.graph.verify().empty()) << g.graph.verify().front();
