@@ -65,6 +65,16 @@ void check_bias(Infer& i, int bias, const Dim& channels) {
                               i.op().inputs[bias].name, describe(i, bias), channels.text()));
 }
 
+/// A scale or zero point: one number, or one for each output channel.
+void check_per_channel(Infer& i, int input, const Dim& channels) {
+  if (!i.has(input)) return;
+  const Shape& s = i.shape(input);
+  const bool one = s.empty() || (s.size() == 1 && s[0].is(1));
+  const bool fits = one || (s.size() == 1 && (!s[0].known() || !channels.known() || s[0] == channels));
+  i.require(fits, fmt::format("input '{}' is {}: one number, or one for each of the {} output channels, is wanted",
+                              i.op().inputs[input].name, describe(i, input), channels.text()));
+}
+
 void infer_conv(Infer& i, int x, int w, int bias, DType dtype) {
   check_conv(i, x, w, false);
   check_bias(i, bias, i.dim(w, 0));
@@ -395,7 +405,11 @@ constinit const OpSchema kConvInteger = {
     .inputs = {{"x", kBytes}, {"w", kBytes}, {"x_zero_point", kBytes, "x", true}, {"w_zero_point", kBytes, "w", true}},
     .outputs = {{"y"}},
     .attributes = kConvAttributes,
-    .infer = [](Infer& i) { infer_conv(i, 0, 1, -1, DType::kI32); },
+    .infer =
+        [](Infer& i) {
+          infer_conv(i, 0, 1, -1, DType::kI32);
+          check_per_channel(i, 3, i.dim(1, 0));
+        },
     .cost =
         [](const Problem& p) {
           return Cost{.flops = conv_flops(p, 1), .read_bytes = p.read_bytes(), .write_bytes = p.write_bytes()};
@@ -408,6 +422,7 @@ constinit const OpSchema kConvInteger = {
     .no_gradient = kNoGradientDiscrete,
     .samples = {"x=u8[1,3,5,4] w=u8[2,3,3,3] x_zero_point=u8[] w_zero_point=u8[]",
                 "x=u8[2,4,7,7] w=i8[6,2,3,3] w_zero_point=i8[6] x_zero_point=u8[] group=2 pads=1,1,1,1",
+                "x=u8[1,6,9,8] w=i8[6,1,3,3] x_zero_point=u8[] group=6 pads=1,1,1,1 strides=2,1",
                 "x=u8[0,3,4,4] w=i8[2,3,2,2]"},
 };
 
@@ -431,7 +446,11 @@ constinit const OpSchema kQLinearConv = {
                {"b", type_bit(DType::kI32), "", true}},
     .outputs = {{"y"}},
     .attributes = kConvAttributes,
-    .infer = [](Infer& i) { infer_conv(i, 0, 3, 8, i.dtype(7)); },
+    .infer =
+        [](Infer& i) {
+          infer_conv(i, 0, 3, 8, i.dtype(7));
+          for (int input : {4, 5}) check_per_channel(i, input, i.dim(3, 0));
+        },
     .cost =
         [](const Problem& p) {
           return Cost{.flops = conv_flops(p, 3), .read_bytes = p.read_bytes(), .write_bytes = p.write_bytes()};

@@ -43,6 +43,17 @@ constexpr std::string_view kEpilogues[] = {"relu(v)",
                                            "tanh(v) + e1 * 0.25",
                                            "select(v < 0, 0.1 * v, v)",
                                            "e1 - v"};
+// After sums of integers; e1 is f32, e2 bytes.
+constexpr std::string_view kIntegerEpilogues[] = {
+    "cast_f32(v) * e1",
+    "cast_u8(round(cast_f32(v) * e1 / 37.5) + 3)",
+    "cast_i8(round(relu(fma(cast_f32(v), e1, 0.25)) / 21) + -5)",
+    "cast_u8(clamp(round(cast_f32(v) * 0.0625) + 128, 7, 240))",
+    "cast_i8(round(max(cast_f32(v) * e1 + (cast_f32(e2) - 7) * 0.7, 0) / 40))",
+    "cast_u8(round((cast_f32(cast_u8(round(cast_f32(v) * e1 / 55) + 9)) - 9) * 1.5 / 3) + 100)",
+    "cast_u8(cast_f32(v) * 0.01 + cast_f32(e2))",
+    "cast_bf16(tanh(cast_f32(v) * 0.001) + e1)",
+    "select(cast_f32(v) < 0, 0.1 * cast_f32(v), cast_f32(v))"};
 constexpr std::string_view kPrograms[] = {"relu(x0 * x1 + 0.5)",
                                           "x0 * sigmoid(x0)",
                                           "tanh(x0) - x1",
@@ -222,16 +233,36 @@ std::string strides_text(const Layout& layout) {
   return fmt::format(" out=~{}", fmt::join(layout.strides, "x"));
 }
 
-std::string random_epilogue(const Problem& p, Random& random) {
-  std::string text = fmt::format(" epilogue='{}'", random.pick(kEpilogues));
+// As a plan has it: one number a channel, or a residual that lies as the output does.
+std::string channel_operand(const Extents& shape, bool per_channel) {
+  Extents one(shape.size(), 1);
+  if (per_channel && shape.size() > 1) one[1] = shape[1];
+  return ridgeline::text(per_channel ? one : shape) + (per_channel ? "!" : "~cl");
+}
+
+std::string random_epilogue(const Problem& p, Random& random, bool channels_last) {
+  const bool integers = !is_float(p.output().dtype);
+  std::string text = fmt::format(" epilogue='{}'", integers ? random.pick(kIntegerEpilogues) : random.pick(kEpilogues));
+  const bool usual = channels_last && p.output().layout.rank() >= 3 && random.chance(0.6);
   for (const std::string_view name : {"e1", "e2"}) {
-    if (text.find(name) == std::string::npos) continue;
+    // A program's operands are numbered without gaps: e2 alone has an e1 that nobody reads.
+    if (text.find(name) == std::string::npos && !(integers && name == "e1" && text.find("e2") != std::string::npos))
+      continue;
+    const DType dtype = !integers            ? p.output().dtype
+                        : name == "e1"       ? DType::kF32
+                        : random.chance(0.5) ? DType::kU8
+                                             : DType::kI8;
     Extents shape = p.output().shape();
+    if (usual) {
+      const bool per_channel = random.chance(integers ? (name == "e1" ? 0.9 : 0.1) : 0.5);
+      text += fmt::format(" {}={}{}", name, ridgeline::name(dtype), channel_operand(shape, per_channel));
+      continue;
+    }
     for (int64_t& extent : shape) {
       if (random.chance(0.35)) extent = 1;
     }
     while (!shape.empty() && random.chance(0.3)) shape.erase(shape.begin());
-    text += fmt::format(" {}={}{}", name, ridgeline::name(p.output().dtype), ridgeline::text(shape));
+    text += fmt::format(" {}={}{}", name, ridgeline::name(dtype), ridgeline::text(shape));
   }
   return text;
 }
@@ -275,7 +306,9 @@ std::string draw(const OpSchema& op, const std::string& sample, const Budget& bu
   p = parse_problem(op, text);
   if (!fits(p, budget)) return {};
   const bool contracts = op.kind == OpKind::kContraction || op.kind == OpKind::kReduction;
-  if (contracts && is_float(p.output().dtype) && random.chance(0.3)) text += random_epilogue(p, random);
+  const bool integers = contracts && p.output().dtype == DType::kI32 && info(p.inputs[0].dtype).bits == 8;
+  if (contracts && (integers || is_float(p.output().dtype)) && random.chance(integers ? 0.6 : 0.3))
+    text += random_epilogue(p, random, channels_last);
   if (channels_last && p.output().layout.rank() >= 3 && info(p.output().dtype).bits >= 8)
     text += " out=~cl";
   else if (info(p.output().dtype).bits >= 8 && random.chance(0.15))

@@ -115,7 +115,10 @@ double Judge::program_tolerance(int o, int64_t k, double amplification) const {
   Extents at(shape.size());
   int64_t rest = k;
   for (size_t a = shape.size(); a-- > 0; rest /= shape[a]) at[a] = rest % shape[a];
-  if (problem_.has_epilogue()) {
+  if (problem_.has_epilogue() && !is_float(program.inputs[0].dtype)) {
+    x[0].i = accumulators_.i[size_t(k)];  // integers are exact
+    next = 1;
+  } else if (problem_.has_epilogue()) {
     x[0].f = accumulators_.number(k);
     error[0] = own_tolerance(0, x[0].f, amplification);
     // Beyond the accumulator's range it is an infinity, and the program of one is another number or none.

@@ -27,10 +27,10 @@ double ConvGeometry::flops() const {
   return 2.0 * double(images) * pixels * double(taps()) * double(group_in()) * double(out_channels);
 }
 
-ConvGeometry conv_geometry(const Problem& problem) {
+ConvGeometry conv_geometry(const Problem& problem, int weights) {
   ConvGeometry g;
   g.transposed = problem.op && problem.op->name == "ConvTranspose";
-  const Extents &x = problem.input(0).shape(), &kernel = problem.input(1).shape(), &y = problem.output().shape();
+  const Extents &x = problem.input(0).shape(), &kernel = problem.input(weights).shape(), &y = problem.output().shape();
   const Window w = g.transposed ? transposed_window(problem, x, kernel) : conv_window(problem, x, kernel);
   g.images = x[0];
   g.groups = problem.integer("group");

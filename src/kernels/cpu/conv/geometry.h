@@ -35,8 +35,8 @@ struct ConvGeometry {
   double flops() const;
 };
 
-/// Extents and attributes; x has rank 3 or 4 (see `supports_conv`).
-ConvGeometry conv_geometry(const Problem& problem);
+/// Extents and attributes; x has rank 3 or 4 (see `supports_conv`). `weights`: which input they are.
+ConvGeometry conv_geometry(const Problem& problem, int weights = 1);
 
 /// What all kernels of this family ask first: f32, rank 3 or 4, no empty reduction.
 Support supports_conv(const Problem& problem);

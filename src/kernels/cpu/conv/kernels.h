@@ -10,6 +10,8 @@ extern const Kernel kConvNchw;
 extern const Kernel kConvDepthwiseNhwc;
 extern const Kernel kConvDepthwiseNchw;
 extern const Kernel kConvWinograd;
+extern const Kernel kConvDepthwiseNarrow[2];  // Conv, ConvInteger
+extern const Kernel kConvDot[2];              // the same
 extern const Kernel kConvTransposeNhwc;
 extern const Kernel kConvTransposeNchw;
 

@@ -96,7 +96,7 @@ void run_cell(const Work& w, int64_t cell, int thread) {
         const int64_t size =
             w.kernels.enter ? std::min<int64_t>(w.kernels.rows, end - row) : rows * (t + 1) / tiles - rows * t / tiles;
         fetch(b + w.panel_bytes + t * share, share);
-        w.kernels.tile(w.a + row * w.pitch, w.pitch, b, w.blocks, int(size), sums);
+        w.kernels.tile({w.a + row * w.pitch, w.pitch, w.blocks}, b, int(size), sums);
         const int64_t col = panel * kDotColumns;
         p.finish(p.context, {sums, w.row_sums ? w.row_sums + row : nullptr, row, col, int(size),
                              int(std::min<int64_t>(kDotColumns, p.n - col))});

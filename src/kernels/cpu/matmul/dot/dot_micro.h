@@ -16,10 +16,22 @@ inline constexpr int kDotColumns = 32;                                  // of a 
 inline constexpr int kDotBlock = 64;                                    // bytes of k that A and B are padded to
 inline constexpr int kDotPanelBlock = kDotBlock / 4 * kDotColumns * 4;  // bytes of a panel for one block of k
 inline constexpr int kMostDotRows = 32;                                 // of a tile
+inline constexpr int64_t kDotNoOffset = 0;
 
-/// sums[r][32] (4 bytes each, 128 bytes a row) = sum over `blocks` blocks of k of A's row r and B's panel.
-/// Rows up to a multiple of 16 are read in A and written in sums by the kernels that work on 16 at a time.
-using DotTile = void (*)(const uint8_t* a, int64_t a_pitch, const uint8_t* panel, int64_t blocks, int rows, void* sums);
+/// Rows of A: row r's k are `taps` runs of `blocks` blocks, run t at data + r * pitch + offsets[t] (bytes). A matrix
+/// has one run, a convolution one a tap.
+struct DotRows {
+  const uint8_t* data = nullptr;
+  int64_t pitch = 0;
+  int64_t blocks = 0;
+  int64_t taps = 1;
+  const int64_t* offsets = &kDotNoOffset;
+};
+
+/// sums[r][32] (4 bytes each, 128 bytes a row) = sum over all blocks of k of A's row r and B's panel, whose blocks
+/// stand in the order of the runs. Rows up to a multiple of 16 are read in A and written in sums by the kernels that
+/// work on 16 at a time.
+using DotTile = void (*)(const DotRows& a, const uint8_t* panel, int rows, void* sums);
 
 struct DotKernels {
   std::string_view isa;       // "amx", "avx512_vnni", ...

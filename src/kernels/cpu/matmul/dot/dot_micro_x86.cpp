@@ -20,19 +20,22 @@ constexpr int kStepBytes = kDotColumns * 4;
 
 // 14 rows x 2 vectors: 28 sums, two of B, one of A in 32 registers.
 template <int MR>
-RIDGELINE_VNNI void tile_vnni(const uint8_t* a, int64_t a_pitch, const uint8_t* b, int64_t blocks, void* sums) {
+RIDGELINE_VNNI void tile_vnni(const DotRows& from, const uint8_t* b, void* sums) {
   __m512i acc[MR][2];
 #pragma GCC unroll 16
   for (int r = 0; r < MR; ++r) acc[r][0] = acc[r][1] = _mm512_setzero_si512();
-  for (int64_t step = 0; step < blocks * 16; ++step, b += kStepBytes) {
-    const __m512i b0 = _mm512_loadu_si512(b), b1 = _mm512_loadu_si512(b + 64);
+  for (int64_t t = 0; t < from.taps; ++t) {
+    const uint8_t* a = from.data + from.offsets[t];
+    for (int64_t step = 0; step < from.blocks * 16; ++step, b += kStepBytes) {
+      const __m512i b0 = _mm512_loadu_si512(b), b1 = _mm512_loadu_si512(b + 64);
 #pragma GCC unroll 16
-    for (int r = 0; r < MR; ++r) {
-      int32_t four;
-      __builtin_memcpy(&four, a + r * a_pitch + step * 4, 4);
-      const __m512i x = _mm512_set1_epi32(four);
-      acc[r][0] = _mm512_dpbusd_epi32(acc[r][0], x, b0);
-      acc[r][1] = _mm512_dpbusd_epi32(acc[r][1], x, b1);
+      for (int r = 0; r < MR; ++r) {
+        int32_t four;
+        __builtin_memcpy(&four, a + r * from.pitch + step * 4, 4);
+        const __m512i x = _mm512_set1_epi32(four);
+        acc[r][0] = _mm512_dpbusd_epi32(acc[r][0], x, b0);
+        acc[r][1] = _mm512_dpbusd_epi32(acc[r][1], x, b1);
+      }
     }
   }
 #pragma GCC unroll 16
@@ -43,19 +46,22 @@ RIDGELINE_VNNI void tile_vnni(const uint8_t* a, int64_t a_pitch, const uint8_t* 
 }
 
 template <int MR>
-RIDGELINE_BF16 void tile_bf16(const uint8_t* a, int64_t a_pitch, const uint8_t* b, int64_t blocks, void* sums) {
+RIDGELINE_BF16 void tile_bf16(const DotRows& from, const uint8_t* b, void* sums) {
   __m512 acc[MR][2];
 #pragma GCC unroll 16
   for (int r = 0; r < MR; ++r) acc[r][0] = acc[r][1] = _mm512_setzero_ps();
-  for (int64_t step = 0; step < blocks * 16; ++step, b += kStepBytes) {
-    const __m512bh b0 = (__m512bh)_mm512_loadu_si512(b), b1 = (__m512bh)_mm512_loadu_si512(b + 64);
+  for (int64_t t = 0; t < from.taps; ++t) {
+    const uint8_t* a = from.data + from.offsets[t];
+    for (int64_t step = 0; step < from.blocks * 16; ++step, b += kStepBytes) {
+      const __m512bh b0 = (__m512bh)_mm512_loadu_si512(b), b1 = (__m512bh)_mm512_loadu_si512(b + 64);
 #pragma GCC unroll 16
-    for (int r = 0; r < MR; ++r) {
-      int32_t two;
-      __builtin_memcpy(&two, a + r * a_pitch + step * 4, 4);
-      const __m512bh x = (__m512bh)_mm512_set1_epi32(two);
-      acc[r][0] = _mm512_dpbf16_ps(acc[r][0], x, b0);
-      acc[r][1] = _mm512_dpbf16_ps(acc[r][1], x, b1);
+      for (int r = 0; r < MR; ++r) {
+        int32_t two;
+        __builtin_memcpy(&two, a + r * from.pitch + step * 4, 4);
+        const __m512bh x = (__m512bh)_mm512_set1_epi32(two);
+        acc[r][0] = _mm512_dpbf16_ps(acc[r][0], x, b0);
+        acc[r][1] = _mm512_dpbf16_ps(acc[r][1], x, b1);
+      }
     }
   }
 #pragma GCC unroll 16
@@ -71,24 +77,27 @@ RIDGELINE_BF16 void tile_bf16(const uint8_t* a, int64_t a_pitch, const uint8_t* 
 
 // u8 x s8 into i16 saturates above 7 bits, so A is cut into its low seven bits and its top one; exact on every value.
 template <int MR>
-RIDGELINE_AVX2 void tile_maddubs(const uint8_t* a, int64_t a_pitch, const uint8_t* b, int64_t blocks, void* sums) {
+RIDGELINE_AVX2 void tile_maddubs(const DotRows& from, const uint8_t* b, void* sums) {
   const __m256i ones = _mm256_set1_epi16(1), high_weight = _mm256_set1_epi16(128), low_bits = _mm256_set1_epi8(0x7f);
   for (int part = 0; part < 4; ++part) {  // 8 columns at a time
     const uint8_t* at = b + part * 32;
     __m256i acc[MR];
 #pragma GCC unroll 8
     for (int r = 0; r < MR; ++r) acc[r] = _mm256_setzero_si256();
-    for (int64_t step = 0; step < blocks * 16; ++step, at += kStepBytes) {
-      const __m256i w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
+    for (int64_t t = 0; t < from.taps; ++t) {
+      const uint8_t* a = from.data + from.offsets[t];
+      for (int64_t step = 0; step < from.blocks * 16; ++step, at += kStepBytes) {
+        const __m256i w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
 #pragma GCC unroll 8
-      for (int r = 0; r < MR; ++r) {
-        int32_t four;
-        __builtin_memcpy(&four, a + r * a_pitch + step * 4, 4);
-        const __m256i x = _mm256_set1_epi32(four);
-        const __m256i low = _mm256_and_si256(x, low_bits);
-        const __m256i high = _mm256_and_si256(_mm256_srli_epi16(x, 7), _mm256_set1_epi8(1));
-        acc[r] = _mm256_add_epi32(acc[r], _mm256_madd_epi16(_mm256_maddubs_epi16(low, w), ones));
-        acc[r] = _mm256_add_epi32(acc[r], _mm256_madd_epi16(_mm256_maddubs_epi16(high, w), high_weight));
+        for (int r = 0; r < MR; ++r) {
+          int32_t four;
+          __builtin_memcpy(&four, a + r * from.pitch + step * 4, 4);
+          const __m256i x = _mm256_set1_epi32(four);
+          const __m256i low = _mm256_and_si256(x, low_bits);
+          const __m256i high = _mm256_and_si256(_mm256_srli_epi16(x, 7), _mm256_set1_epi8(1));
+          acc[r] = _mm256_add_epi32(acc[r], _mm256_madd_epi16(_mm256_maddubs_epi16(low, w), ones));
+          acc[r] = _mm256_add_epi32(acc[r], _mm256_madd_epi16(_mm256_maddubs_epi16(high, w), high_weight));
+        }
       }
     }
 #pragma GCC unroll 8
@@ -99,23 +108,26 @@ RIDGELINE_AVX2 void tile_maddubs(const uint8_t* a, int64_t a_pitch, const uint8_
 
 // bf16 is the upper half of f32: the pair's first number is shifted up, the second masked; two FMAs a group.
 template <int MR>
-RIDGELINE_AVX2 void tile_bf16_fma(const uint8_t* a, int64_t a_pitch, const uint8_t* b, int64_t blocks, void* sums) {
+RIDGELINE_AVX2 void tile_bf16_fma(const DotRows& from, const uint8_t* b, void* sums) {
   const __m256i upper = _mm256_set1_epi32(int(0xffff0000));
   for (int part = 0; part < 4; ++part) {
     const uint8_t* at = b + part * 32;
     __m256 acc[MR];
 #pragma GCC unroll 8
     for (int r = 0; r < MR; ++r) acc[r] = _mm256_setzero_ps();
-    for (int64_t step = 0; step < blocks * 16; ++step, at += kStepBytes) {
-      const __m256i w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
-      const __m256 w0 = _mm256_castsi256_ps(_mm256_slli_epi32(w, 16)),
-                   w1 = _mm256_castsi256_ps(_mm256_and_si256(w, upper));
+    for (int64_t t = 0; t < from.taps; ++t) {
+      const uint8_t* a = from.data + from.offsets[t];
+      for (int64_t step = 0; step < from.blocks * 16; ++step, at += kStepBytes) {
+        const __m256i w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
+        const __m256 w0 = _mm256_castsi256_ps(_mm256_slli_epi32(w, 16)),
+                     w1 = _mm256_castsi256_ps(_mm256_and_si256(w, upper));
 #pragma GCC unroll 8
-      for (int r = 0; r < MR; ++r) {
-        uint32_t two;
-        __builtin_memcpy(&two, a + r * a_pitch + step * 4, 4);
-        acc[r] = _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_set1_epi32(int(two << 16))), w0, acc[r]);
-        acc[r] = _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_set1_epi32(int(two & 0xffff0000u))), w1, acc[r]);
+        for (int r = 0; r < MR; ++r) {
+          uint32_t two;
+          __builtin_memcpy(&two, a + r * from.pitch + step * 4, 4);
+          acc[r] = _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_set1_epi32(int(two << 16))), w0, acc[r]);
+          acc[r] = _mm256_fmadd_ps(_mm256_castsi256_ps(_mm256_set1_epi32(int(two & 0xffff0000u))), w1, acc[r]);
+        }
       }
     }
 #pragma GCC unroll 8
@@ -125,11 +137,11 @@ RIDGELINE_AVX2 void tile_bf16_fma(const uint8_t* a, int64_t a_pitch, const uint8
 
 // ---- one entry for all numbers of rows
 
-using Rows = void (*)(const uint8_t*, int64_t, const uint8_t*, int64_t, void*);
+using Rows = void (*)(const DotRows&, const uint8_t*, void*);
 
 template <Rows (*kOf)(int)>
-void any_rows(const uint8_t* a, int64_t a_pitch, const uint8_t* panel, int64_t blocks, int rows, void* sums) {
-  kOf(rows)(a, a_pitch, panel, blocks, sums);
+void any_rows(const DotRows& a, const uint8_t* panel, int rows, void* sums) {
+  kOf(rows)(a, panel, sums);
 }
 
 Rows vnni_of(int rows) {
@@ -172,41 +184,47 @@ RIDGELINE_AMX void enter_amx() { _tile_loadconfig(&kTileConfig); }
 RIDGELINE_AMX void leave_amx() { _tile_release(); }
 
 template <DotType kType>
-RIDGELINE_AMX void tile_amx(const uint8_t* a, int64_t a_pitch, const uint8_t* b, int64_t blocks, int rows, void* sums) {
+RIDGELINE_AMX void tile_amx(const DotRows& from, const uint8_t* b, int rows, void* sums) {
+  const size_t pitch = size_t(from.pitch);
   _tile_zero(0);
   _tile_zero(1);
   if (rows <= 16) {
-    for (int64_t block = 0; block < blocks; ++block, a += kDotBlock, b += kDotPanelBlock) {
-      _tile_loadd(4, a, size_t(a_pitch));
-      _tile_loadd(6, b, kStepBytes);
-      _tile_loadd(7, b + 64, kStepBytes);
-      if constexpr (kType == DotType::kU8S8) {
-        _tile_dpbusd(0, 4, 6);
-        _tile_dpbusd(1, 4, 7);
-      } else {
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
+    for (int64_t t = 0; t < from.taps; ++t) {
+      const uint8_t* a = from.data + from.offsets[t];
+      for (int64_t block = 0; block < from.blocks; ++block, a += kDotBlock, b += kDotPanelBlock) {
+        _tile_loadd(4, a, pitch);
+        _tile_loadd(6, b, kStepBytes);
+        _tile_loadd(7, b + 64, kStepBytes);
+        if constexpr (kType == DotType::kU8S8) {
+          _tile_dpbusd(0, 4, 6);
+          _tile_dpbusd(1, 4, 7);
+        } else {
+          _tile_dpbf16ps(0, 4, 6);
+          _tile_dpbf16ps(1, 4, 7);
+        }
       }
     }
   } else {
     _tile_zero(2);
     _tile_zero(3);
-    const uint8_t* a2 = a + 16 * a_pitch;
-    for (int64_t block = 0; block < blocks; ++block, a += kDotBlock, a2 += kDotBlock, b += kDotPanelBlock) {
-      _tile_loadd(6, b, kStepBytes);
-      _tile_loadd(4, a, size_t(a_pitch));
-      _tile_loadd(7, b + 64, kStepBytes);
-      _tile_loadd(5, a2, size_t(a_pitch));
-      if constexpr (kType == DotType::kU8S8) {
-        _tile_dpbusd(0, 4, 6);
-        _tile_dpbusd(1, 4, 7);
-        _tile_dpbusd(2, 5, 6);
-        _tile_dpbusd(3, 5, 7);
-      } else {
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
+    for (int64_t t = 0; t < from.taps; ++t) {
+      const uint8_t *a = from.data + from.offsets[t], *a2 = a + 16 * from.pitch;
+      for (int64_t block = 0; block < from.blocks; ++block, a += kDotBlock, a2 += kDotBlock, b += kDotPanelBlock) {
+        _tile_loadd(6, b, kStepBytes);
+        _tile_loadd(4, a, pitch);
+        _tile_loadd(7, b + 64, kStepBytes);
+        _tile_loadd(5, a2, pitch);
+        if constexpr (kType == DotType::kU8S8) {
+          _tile_dpbusd(0, 4, 6);
+          _tile_dpbusd(1, 4, 7);
+          _tile_dpbusd(2, 5, 6);
+          _tile_dpbusd(3, 5, 7);
+        } else {
+          _tile_dpbf16ps(0, 4, 6);
+          _tile_dpbf16ps(1, 4, 7);
+          _tile_dpbf16ps(2, 5, 6);
+          _tile_dpbf16ps(3, 5, 7);
+        }
       }
     }
     _tile_stored(2, static_cast<char*>(sums) + 16 * kStepBytes, kStepBytes);

@@ -1,0 +1,234 @@
+// cpu.conv_depthwise_narrow: one filter a channel, of bf16 with f32 sums or of bytes with exact integer ones, channels
+// last. Everything is multiplied in f32: whole sums below 2^24 are exact there, and a dot-product instruction would
+// want four taps of a channel side by side, whose shuffles cost more than the widening here.
+#include <algorithm>
+#include <functional>
+#include <memory>
+
+#include "core/integer.h"
+#include "kernels/cpu/conv/depthwise_narrow_micro.h"
+#include "kernels/cpu/conv/estimate.h"
+#include "kernels/cpu/conv/kernels.h"
+#include "kernels/cpu/conv/narrow.h"
+#include "kernels/cpu/matmul/dot/dot_finish.h"
+#include "kernels/cpu/matmul/dot/dot_micro.h"
+
+namespace ridgeline::cpu {
+namespace {
+
+constexpr ImageOrder kOrder = ImageOrder::kChannelsLast;
+constexpr int64_t kPixels = 32;  // of a block of sums: 4 KiB, in L1
+
+struct State {
+  ConvGeometry g;
+  ImageStrides x, y;
+  std::vector<NarrowRider> riders;
+  std::unique_ptr<DotEpilogue> epilogue;
+  int64_t weight_step = 0;                                      // floats from one tap to the next
+  int64_t at_weights = 0, at_terms = 0, at_lines = 0, end = 0;  // in the workspace, after the threads' sums
+  int64_t first_whole = 0, last_whole = 0;                      // columns whose taps are all inside
+};
+
+int64_t weight_step(const ConvGeometry& g) { return round_up(g.in_channels, kDotColumns); }
+int64_t weight_bytes(const ConvGeometry& g) { return weight_step(g) * g.taps() * 4; }
+
+void pack_weights(const ConvGeometry& g, DType dtype, const void* source, float* packed) {
+  const int64_t step = weight_step(g);
+  for (int64_t tap = 0; tap < g.taps(); ++tap)
+    for (int64_t c = 0; c < step; ++c)
+      packed[tap * step + c] = c < g.in_channels ? float(load_f64(dtype, source, c * g.taps() + tap)) : 0.0f;
+}
+
+Support supports(const Problem& p) {
+  if (Support s = supports_narrow(p); !s.ok) return s;
+  const ConvGeometry g = conv_geometry(p);
+  if (g.groups != g.in_channels || g.groups != g.out_channels) return no("takes one filter a channel (depthwise) only");
+  if (g.groups == 1) return no("one channel: nothing to vectorize along");
+  if (sums_integers(p) && g.taps() > kMostNarrowTaps)
+    return no("{} taps: sums in f32 are exact for at most {}", g.taps(), kMostNarrowTaps);
+  if (!image_strides(p.input(0).layout, kOrder)) return no("x is not channels-last");
+  return yes();
+}
+
+std::shared_ptr<const State> make_state(const Problem& p) {
+  auto state = std::make_shared<State>();
+  State& s = *state;
+  s.g = conv_geometry(p);
+  const ConvGeometry& g = s.g;
+  s.x = *image_strides(p.input(0).layout, kOrder);
+  s.y = *image_strides(p.output().layout, kOrder);
+  s.riders = narrow_riders(p);
+  const bool integers = sums_integers(p);
+  s.epilogue =
+      std::make_unique<DotEpilogue>(p, integers, kinds_of(s.riders), !integers && p.has(2) ? 2 : -1, g.out_channels);
+  s.weight_step = weight_step(g);
+  s.at_weights = std::max(1, p.threads) * kPixels * kDotColumns * 4;
+  s.at_terms = s.at_weights + weight_bytes(g);
+  s.at_lines = s.at_terms + (integers ? s.weight_step * 4 : 0);
+  s.end = s.at_lines + round_up(s.epilogue->bytes(), 64);
+  const int64_t reach = (g.kernel_w - 1) * g.dilation_w, room = g.in_w - 1 - reach + g.pad_left;
+  s.first_whole = std::clamp<int64_t>(ceil_div(g.pad_left, g.stride_w), 0, g.out_w);
+  s.last_whole = room < 0 ? s.first_whole : std::clamp(room / g.stride_w + 1, s.first_whole, g.out_w);
+  return state;
+}
+
+double estimate(const Problem& p, const Tile&, const Ceilings& ceilings) {
+  // Widening and multiplying at a sixth of the f32 peak, the sums' way into y 0.4 ns a vector.
+  const ConvGeometry g = conv_geometry(p);
+  const double padded = double(weight_step(g)) / double(g.in_channels);
+  const double finishing = double(p.output().elements()) * padded / 16 * 0.4 / std::max(1, p.threads);
+  return conv_estimate_ns(p, ceilings, g.flops() * padded, 0.17) + finishing;
+}
+
+int64_t workspace(const Problem& p, const Tile&) { return make_state(p)->end; }
+
+Packing packing(const Problem& p, const Tile&, int input) {
+  if (input != 1) return {};
+  const ConvGeometry g = conv_geometry(p);
+  return {fmt::format("taps {} of {} channels from {}", g.taps(), weight_step(g), name(p.input(1).dtype)),
+          weight_bytes(g)};
+}
+
+void pack(const Problem& p, const Tile&, int input, const Tensor& source, void* packed) {
+  if (input == 1) pack_weights(conv_geometry(p), source.dtype(), source.data(), static_cast<float*>(packed));
+}
+
+std::shared_ptr<const void> prepare(const Problem& p, const Tile&) { return make_state(p); }
+
+class Runner {
+ public:
+  Runner(const State& s, const Problem& p, const Buffers& buffers) : s_(s), g_(s.g), p_(p), buffers_(buffers) {
+    char* workspace = static_cast<char*>(buffers.workspace);
+    x_bytes_ = bytes_of(p.input(0).dtype, 1), y_bytes_ = bytes_of(p.output().dtype, 1);
+    weights_ = static_cast<const float*>(buffers.inputs[1]);
+    float* own = reinterpret_cast<float*>(workspace + s.at_weights);
+    if (!p.input(1).is_constant) {
+      pack_weights(g_, p.input(1).dtype, buffers.inputs[1], own);
+      weights_ = own;
+    }
+    s.epilogue->bind(buffers, workspace + s.at_lines, bound_);
+    if (sums_integers(p)) {
+      zero_ = float(narrow_zero(p, buffers, 2, 0));
+      take_zeros(own);
+      place_terms(reinterpret_cast<int32_t*>(workspace + s.at_terms));
+    }
+  }
+
+  /// Output rows are units.
+  void unit(int64_t index, int thread) const {
+    const int64_t oy = index % g_.out_h, image = index / g_.out_h;
+    void* sums = static_cast<char*>(buffers_.workspace) + thread * kPixels * kDotColumns * 4;
+    const int64_t top = oy * g_.stride_h - g_.pad_top;
+    const int64_t first_y = top >= 0 ? 0 : std::min(g_.kernel_h, ceil_div(-top, g_.dilation_h));
+    const int64_t last_y = top >= g_.in_h ? first_y : std::min(g_.kernel_h, (g_.in_h - 1 - top) / g_.dilation_h + 1);
+    NarrowPixels n;
+    n.dtype = p_.input(0).dtype;
+    n.x_step = s_.x.pixel * g_.stride_w, n.row_step = s_.x.row * g_.dilation_h, n.tap_step = s_.x.pixel * g_.dilation_w;
+    n.taps_h = std::max<int64_t>(0, last_y - first_y);
+    n.weight_step = s_.weight_step, n.weight_row = s_.weight_step * g_.kernel_w;
+    n.zero = zero_;
+    n.integers = s_.epilogue->integers();
+    const int64_t row = image * s_.x.image + (top + first_y * g_.dilation_h) * s_.x.row;
+    for (int64_t ox = 0; ox < g_.out_w; ox += kPixels) {
+      const int64_t end = std::min(g_.out_w, ox + kPixels);
+      for (int64_t c = 0; c < g_.in_channels; c += kDotColumns) {
+        n.channels = std::min<int64_t>(kDotColumns, g_.in_channels - c);
+        const auto columns = [&](int64_t first, int64_t pixels) {
+          const int64_t left = first * g_.stride_w - g_.pad_left;
+          const int64_t tap = left >= 0 ? 0 : std::min(g_.kernel_w, ceil_div(-left, g_.dilation_w));
+          const int64_t last = left >= g_.in_w ? tap : std::min(g_.kernel_w, (g_.in_w - 1 - left) / g_.dilation_w + 1);
+          n.taps_w = std::max<int64_t>(0, last - tap);
+          n.x = static_cast<const char*>(buffers_.inputs[0]) +
+                (row + (left + tap * g_.dilation_w) * s_.x.pixel + c) * x_bytes_;
+          n.w = weights_ + first_y * n.weight_row + tap * s_.weight_step + c;
+          n.sums = static_cast<char*>(sums) + (first - ox) * kDotColumns * 4;
+          n.pixels = pixels;
+          n.sliding = g_.stride_w == g_.dilation_w && n.taps_w == g_.kernel_w;
+          narrow_pixels(n);
+        };
+        const int64_t whole = std::clamp(s_.first_whole, ox, end), rest = std::clamp(s_.last_whole, whole, end);
+        for (int64_t i = ox; i < whole; ++i) columns(i, 1);
+        if (rest > whole) columns(whole, rest - whole);
+        for (int64_t i = rest; i < end; ++i) columns(i, 1);
+        finish(sums, image, oy, ox, c, int(end - ox), int(n.channels));
+      }
+    }
+  }
+
+ private:
+  // Zero points of the weights are taken from them.
+  void take_zeros(float* own) {
+    if (!p_.has(3)) return;
+    const bool many = p_.input(3).elements() > 1;
+    for (int64_t c = 0; c < g_.in_channels; ++c) {
+      const float zero = float(narrow_zero(p_, buffers_, 3, many ? c : 0));
+      for (int64_t tap = 0; tap < g_.taps(); ++tap)
+        own[tap * s_.weight_step + c] = weights_[tap * s_.weight_step + c] - zero;
+    }
+    for (int64_t tap = 0; tap < g_.taps(); ++tap)
+      std::fill(own + tap * s_.weight_step + g_.in_channels, own + (tap + 1) * s_.weight_step, 0.0f);
+    weights_ = own;
+  }
+  void place_terms(int32_t* terms) {
+    std::fill(terms, terms + s_.weight_step, 0);
+    if (bound_.integer_bias) std::copy_n(bound_.integer_bias, g_.in_channels, terms);
+    terms_ = terms;
+  }
+
+  void finish(const void* sums, int64_t image, int64_t oy, int64_t ox, int64_t channel, int rows, int cols) const {
+    DotFinish f;
+    f.sums = sums;
+    f.rows = rows, f.cols = cols;
+    f.y = static_cast<char*>(buffers_.outputs[0]) +
+          (image * s_.y.image + oy * s_.y.row + ox * s_.y.pixel + channel) * y_bytes_;
+    f.y_row = s_.y.pixel;
+    if (terms_) f.terms = terms_ + channel;
+    if (s_.epilogue->integers() && s_.epilogue->sums_alone()) {
+      finish_i32(static_cast<const int32_t*>(sums), nullptr, f.terms, nullptr, rows, cols, static_cast<int32_t*>(f.y),
+                 f.y_row);
+      return;
+    }
+    TileInput operands[DotEpilogue::kMostOperands];
+    place_riders(s_.riders, buffers_, image, channel, oy, ox, operands);
+    s_.epilogue->finish(bound_, f, channel, operands);
+  }
+
+  const State& s_;
+  const ConvGeometry& g_;
+  const Problem& p_;
+  const Buffers& buffers_;
+  DotEpilogue::Bound bound_;
+  const float* weights_ = nullptr;
+  const int32_t* terms_ = nullptr;
+  float zero_ = 0;
+  int64_t x_bytes_ = 1, y_bytes_ = 1;
+};
+
+void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& given) {
+  const State& s = call.state_as<State>();
+  const ThreadPool pool(std::min(given.threads(), std::max(1, call.problem.threads)));
+  const Runner runner(s, call.problem, buffers);
+  const auto body = [&runner](int64_t begin, int64_t end, int thread) {
+    for (int64_t i = begin; i < end; ++i) runner.unit(i, thread);
+  };
+  pool.run(s.g.images * s.g.out_h, 1, std::cref(body));
+}
+
+constexpr Kernel narrow_kernel(std::string_view op) {
+  return {.name = "cpu.conv_depthwise_narrow",
+          .op = op,
+          .supports = supports,
+          .estimate = estimate,
+          .workspace = workspace,
+          .packing = packing,
+          .pack = pack,
+          .prepare = prepare,
+          .run = run,
+          .in_place = narrow_in_place};
+}
+
+}  // namespace
+
+const Kernel kConvDepthwiseNarrow[2] = {narrow_kernel("Conv"), narrow_kernel("ConvInteger")};
+
+}  // namespace ridgeline::cpu

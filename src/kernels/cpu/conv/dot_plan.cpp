@@ -1,0 +1,127 @@
+// How a convolution lies on the tiles: cells, runs of taps, blocks of rows; and its packed weights.
+#include "kernels/cpu/conv/dot_plan.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/integer.h"
+#include "machine/probe.h"
+
+namespace ridgeline::cpu {
+namespace {
+
+void place_cells(DotConvPlan& p) {
+  const ConvGeometry& g = p.g;
+  const int64_t channel_bytes = g.group_in() * p.element;
+  const int64_t narrow = ceil_div(channel_bytes, kDotBlock), wide = ceil_div(g.kernel_w * channel_bytes, kDotBlock);
+  p.wide = g.kernel_w == 1 || wide < narrow * g.kernel_w;
+  p.cell_blocks = p.wide ? wide : narrow;
+  p.cell = p.cell_blocks * kDotBlock;
+  if (p.wide) {
+    p.cells = p.width = g.out_w;
+    p.step = p.cell;
+  } else {
+    p.cells = round_up((g.out_w - 1) * g.stride_w + (g.kernel_w - 1) * g.dilation_w + 1, g.stride_w);
+    p.width = p.cells / g.stride_w;
+    p.step = p.cell * g.stride_w;
+  }
+  p.row_bytes = p.cells * p.cell;
+  p.phase.assign(size_t(g.stride_h), -1);
+  for (int64_t ky = 0; ky < g.kernel_h; ++ky) {
+    int64_t& phase = p.phase[size_t(ky * g.dilation_h % g.stride_h)];
+    if (phase < 0) phase = p.phases++;
+  }
+}
+
+// Rows of output whose input stays in half of the second cache; as many blocks as there are threads, if rows are
+// split.
+void place_blocks(DotConvPlan& p) {
+  const ConvGeometry& g = p.g;
+  const int64_t halo = (g.kernel_h - 1) * g.dilation_h / g.stride_h;
+  const int64_t row = p.on_x ? g.out_w * p.x.pixel * p.element : p.phases * p.row_bytes;
+  const int64_t room = this_cpu().caches.l2 / 2 / std::max<int64_t>(1, row) - halo;
+  p.block_rows = std::clamp<int64_t>(room, 1, std::max<int64_t>(1, g.out_h));
+  if (p.threads > 1 && g.images * g.groups % p.threads != 0) {
+    // Whoever splits the rows reads all weights on each thread, whoever splits the channels the whole image.
+    const int64_t image = row * g.out_h;
+    if (p.group_bytes() > image && p.panels >= p.threads)
+      p.panel_parts = p.threads;
+    else
+      p.block_rows = std::min(p.block_rows, std::max<int64_t>(1, ceil_div(g.out_h, p.threads)));
+  }
+  p.row_blocks = ceil_div(g.out_h, p.block_rows);
+  p.block_rows = ceil_div(g.out_h, std::max<int64_t>(1, p.row_blocks));  // nearly equal ones
+  p.row_blocks = g.out_h > 0 ? ceil_div(g.out_h, p.block_rows) : 0;
+  p.phase_rows = p.block_rows + halo;
+}
+
+}  // namespace
+
+DotConvPlan dot_conv_plan(const ConvGeometry& g, DotType type, DType x_dtype, const ImageStrides& x, bool x_last,
+                          const ImageStrides& y, int threads) {
+  DotConvPlan p;
+  p.g = g;
+  p.type = type;
+  p.element = type == DotType::kBf16 ? 2 : 1;
+  p.x = x, p.y = y;
+  p.x_channels_last = x_last;
+  p.flips = x_dtype == DType::kI8;
+  p.threads = std::max(1, threads);
+  place_cells(p);
+  const bool same_pixels = g.pointwise() && g.stride_h == 1 && g.stride_w == 1 && g.pad_top == 0 && g.pad_left == 0 &&
+                           g.in_h == g.out_h && g.in_w == g.out_w;
+  p.on_x = same_pixels && x_last && !p.flips && g.group_in() * p.element == p.cell && x.row == x.pixel * g.in_w;
+  p.flat = p.width == g.out_w && y.row == y.pixel * g.out_w;
+  p.panels = ceil_div(g.group_out(), kDotColumns);
+  p.panel_bytes = g.kernel_h * (p.wide ? 1 : g.kernel_w) * p.cell_blocks * kDotPanelBlock;
+  place_blocks(p);
+  for (int64_t ky = 0; ky < g.kernel_h; ++ky) {
+    const int64_t row = ky * g.dilation_h;
+    const int64_t at = (p.phase[size_t(row % g.stride_h)] * p.phase_rows + row / g.stride_h) * p.row_bytes;
+    for (int64_t kx = 0; kx < (p.wide ? 1 : g.kernel_w); ++kx) p.offsets.push_back(at + kx * g.dilation_w * p.cell);
+  }
+  // Tiles read whole sixteens of rows.
+  if (p.on_x)
+    p.copy_bytes = kMostDotRows * p.cell;  // the last pixels
+  else
+    p.copy_bytes = p.phases * p.phase_rows * p.row_bytes + kMostDotRows * p.step + p.cell;
+  p.copy_bytes = round_up(p.copy_bytes, 64);
+  p.row_sums_bytes = type == DotType::kU8S8 ? round_up(p.block_rows * p.width * 4, 64) : 0;
+  p.thread_bytes = p.copy_bytes + p.row_sums_bytes + kMostDotRows * kDotColumns * 4;
+  return p;
+}
+
+int64_t dot_conv_weight_bytes(const DotConvPlan& p) { return p.g.groups * p.group_bytes(); }
+
+void dot_conv_pack(const DotConvPlan& p, DType dtype, const void* weights, uint8_t* panels) {
+  const ConvGeometry& g = p.g;
+  const int64_t channels = g.group_in(), taps = g.taps(), in_cell = p.wide ? g.kernel_w : 1, per = 4 / p.element;
+  const uint8_t flip = dtype == DType::kU8 ? 0x80 : 0;
+  std::memset(panels, 0, size_t(dot_conv_weight_bytes(p)));
+  for (int64_t out = 0; out < g.out_channels; ++out) {
+    const int64_t group = out / g.group_out(), within = out % g.group_out();
+    uint8_t* panel = panels + group * p.group_bytes() + within / kDotColumns * p.panel_bytes + within % kDotColumns * 4;
+    const uint8_t* from = static_cast<const uint8_t*>(weights) + out * channels * taps * p.element;
+    for (int64_t tap = 0; tap < taps; ++tap) {
+      uint8_t* cell = panel + tap / in_cell * p.cell_blocks * kDotPanelBlock;
+      for (int64_t c = 0; c < channels; ++c) {
+        const int64_t i = tap % in_cell * channels + c;
+        uint8_t* to = cell + i / per * (kDotColumns * 4) + i % per * p.element;
+        const uint8_t* w = from + (c * taps + tap) * p.element;
+        if (p.element == 1)
+          *to = uint8_t(*w ^ flip);
+        else
+          std::memcpy(to, w, 2);
+      }
+    }
+  }
+}
+
+void dot_conv_weight_sums(const DotConvPlan& p, const uint8_t* panels, int32_t* sums) {
+  const ConvGeometry& g = p.g;
+  for (int64_t group = 0; group < g.groups; ++group)
+    dot_column_sums(panels + group * p.group_bytes(), p.panel_bytes / kDotColumns, g.group_out(),
+                    sums + group * g.group_out());
+}
+
+}  // namespace ridgeline::cpu

@@ -1,0 +1,207 @@
+#include "kernels/cpu/matmul/dot/dot_epilogue.h"
+
+#include <cassert>
+#include <cmath>
+
+#include "kernels/cpu/matmul/dot/dot_micro.h"
+
+namespace ridgeline::cpu {
+namespace {
+
+bool is_byte(DType t) { return t == DType::kU8 || t == DType::kI8; }
+
+/// `program` without a leading sum with an i32 operand, which the terms of the sums take: what the interpreter runs.
+Program without_integer_bias(const Program& program) {
+  Program p = program;
+  for (size_t i = 0; i < p.code.size(); ++i) {
+    const Instruction& in = p.code[i];
+    const int result = p.first_result() + int(i);
+    if (in.op != ScalarOp::kAdd || in.dtype != DType::kI32 || (in.a == 0) == (in.b == 0)) continue;
+    for (Instruction& other : p.code)
+      for (int16_t* operand : {&other.a, &other.b, &other.c})
+        if (*operand == result) *operand = 0;
+    p.code[i] = {ScalarOp::kCast, DType::kF32, 0};  // dead now
+    break;
+  }
+  return p;
+}
+
+/// The i32 operand that joins the sums before anything else reads them; nothing: none.
+std::optional<int> integer_bias_of(const Program& p, const std::vector<DotRider>& riders) {
+  int readers = 0, found = -1;
+  for (const Instruction& in : p.code) {
+    if (in.a != 0 && in.b != 0 && in.c != 0) continue;
+    ++readers;
+    if (in.op == ScalarOp::kAdd && in.dtype == DType::kI32) found = in.a == 0 ? in.b : in.a;
+  }
+  if (readers != 1 || found <= 0 || found >= p.first_constant()) return std::nullopt;
+  const DotRider rider = riders[size_t(found)];
+  return rider == DotRider::kScalar || rider == DotRider::kColumns ? std::optional(found) : std::nullopt;
+}
+
+float load_number(DType dtype, const void* data, int64_t at) { return float(load_f64(dtype, data, at)); }
+
+}  // namespace
+
+std::string DotEpilogue::reject(const Problem& problem, bool integers, std::vector<DotRider> riders) {
+  const DType y = problem.output().dtype;
+  if (!problem.has_epilogue()) {
+    if (integers ? y == DType::kI32 : y == DType::kF32 || y == DType::kBF16) return {};
+    return fmt::format("y is {}", name(y));
+  }
+  const Program& p = *problem.program;
+  if (p.outputs.size() != 1) return fmt::format("the epilogue has {} outputs", p.outputs.size());
+  if (p.inputs.size() > kMostOperands) return fmt::format("the epilogue has {} operands", p.inputs.size() - 1);
+  if (y != DType::kF32 && y != DType::kBF16 && !is_byte(y)) return fmt::format("y is {}", name(y));
+  riders.insert(riders.begin(), DotRider::kOther);
+  if (read_dot_chain(p, riders, integers)) return {};
+  std::string why = PreparedProgram::reject(p);
+  if (why.empty() || !integers || !integer_bias_of(p, riders)) return why;
+  return PreparedProgram::reject(without_integer_bias(p));
+}
+
+DotEpilogue::DotEpilogue(const Problem& problem, bool integers, std::vector<DotRider> riders, int bias, int64_t columns)
+    : integers_(integers), columns_(columns), bias_(bias), y_(problem.output().dtype) {
+  if (bias_ >= 0) bias_dtype_ = problem.input(bias_).dtype;
+  if (!problem.has_epilogue()) {
+    chain_.links.resize(integers ? 0 : 1);
+    return;
+  }
+  const Program& p = *problem.program;
+  operand_count_ = int(p.inputs.size()) - 1;
+  riders.insert(riders.begin(), DotRider::kOther);
+  for (size_t i = 0; i < p.inputs.size(); ++i)
+    sources_.push_back({i == 0 ? -1 : problem.op_inputs + int(i) - 1, p.inputs[i].dtype, riders[i]});
+  if (std::optional<DotChain> chain = read_dot_chain(p, riders, integers)) {
+    chain_ = *chain;
+    return;
+  }
+  if (PreparedProgram::reject(p).empty()) {
+    program_ = std::make_shared<const PreparedProgram>(p);
+  } else {
+    chain_.integer_bias = {*integer_bias_of(p, riders), 0, true};
+    program_ = std::make_shared<const PreparedProgram>(without_integer_bias(p));
+  }
+}
+
+int64_t DotEpilogue::bytes() const {
+  // The bias, the integer bias, and at most three lines a link.
+  return padded() * 4 * (2 + 3 * int64_t(chain_.links.size()));
+}
+
+float DotEpilogue::number_of(const DotValue& value, const Buffers& buffers) const {
+  if (value.input < 0) return float(value.number);
+  const Source& s = sources_[size_t(value.input)];
+  return load_number(s.dtype, buffers.inputs[s.input], 0);
+}
+
+DotLine DotEpilogue::line_of(const DotValue& value, const Buffers& buffers, float*& to) const {
+  if (!value.given) return {};
+  float* line = to;
+  if (value.input < 0 || sources_[size_t(value.input)].rider == DotRider::kScalar) {
+    *line = number_of(value, buffers);
+    to += 16;
+    return {line, 0};
+  }
+  const Source& s = sources_[size_t(value.input)];
+  const void* from = buffers.inputs[s.input];
+  if (s.dtype == DType::kF32)
+    std::copy_n(static_cast<const float*>(from), columns_, line);
+  else
+    for (int64_t c = 0; c < columns_; ++c) line[c] = load_number(s.dtype, from, c);
+  std::fill(line + columns_, line + padded(), 0.0f);
+  to += padded();
+  return {line, 1};
+}
+
+void DotEpilogue::bind(const Buffers& buffers, void* workspace, Bound& bound) const {
+  float* to = static_cast<float*>(workspace);
+  bound.count = int(chain_.links.size());
+  for (int k = 0; k < bound.count; ++k) {
+    const DotChain::Link& link = chain_.links[size_t(k)];
+    DotSegment& s = bound.segments[k];
+    s = link.fixed;
+    s.before = line_of(link.before, buffers, to);
+    s.scale = line_of(link.scale, buffers, to);
+    s.bias = line_of(link.bias, buffers, to);
+    if (s.r_affine) {
+      s.r_before = link.r_before.given ? number_of(link.r_before, buffers) : 0;
+      s.r_scale = link.r_scale.given ? number_of(link.r_scale, buffers) : 1;
+      s.r_bias = link.r_bias.given ? number_of(link.r_bias, buffers) : 0;
+    }
+    if (!s.quantizes) continue;
+    s.step = link.step.given ? number_of(link.step, buffers) : 1;
+    s.zero = link.zero.given ? int32_t(number_of(link.zero, buffers)) : 0;
+    s.inverse = s.step;
+    if (s.divides) {
+      // Where the reciprocal is a normal number well within the range; else by division.
+      const float inverse = 1 / s.step, size = std::fabs(inverse);
+      s.inverse = size > 1e-18f && size < 1e18f ? inverse : 0;
+    }
+  }
+  if (bias_ >= 0) {  // joins the sums before the program
+    for (int64_t c = 0; c < columns_; ++c) to[c] = load_number(bias_dtype_, buffers.inputs[bias_], c);
+    std::fill(to + columns_, to + padded(), 0.0f);
+    bound.bias = {to, 1};
+    to += padded();
+    DotSegment* first = bound.count > 0 ? &bound.segments[0] : nullptr;
+    if (first && !first->before.data && !first->scale.data && !first->bias.data && !first->fused) {
+      first->bias = bound.bias;
+      bound.bias = {};
+    }
+  }
+  if (chain_.integer_bias.given) {
+    int32_t* line = reinterpret_cast<int32_t*>(to);
+    const DotValue& value = chain_.integer_bias;
+    for (int64_t c = 0; c < padded(); ++c) {
+      if (value.input < 0)
+        line[c] = int32_t(value.number);
+      else
+        line[c] = c < columns_ ? static_cast<const int32_t*>(buffers.inputs[sources_[size_t(value.input)].input])
+                                     [sources_[size_t(value.input)].rider == DotRider::kScalar ? 0 : c]
+                               : 0;
+    }
+    bound.integer_bias = line;
+  }
+}
+
+void DotEpilogue::finish(const Bound& bound, DotFinish block, int64_t column, const TileInput* operands) const {
+  block.integers = integers_;
+  block.y_dtype = y_;
+  DotSegment segments[5];
+  int count = 0;
+  const auto move = [column](DotLine& line) {
+    if (line.stride) line.data += column;
+  };
+  if (bound.bias.data) {
+    segments[count].bias = bound.bias;
+    move(segments[count++].bias);
+  }
+  if (program_) {
+    float* sums = static_cast<float*>(const_cast<void*>(block.sums));
+    if (integers_) dot_sums_to_f32(block);
+    if (count > 0) {
+      DotFinish in_place = block;
+      in_place.integers = false;
+      in_place.y = sums;
+      in_place.y_row = kDotColumns;
+      in_place.y_dtype = DType::kF32;
+      dot_finish_segments(in_place, segments, count);
+    }
+    apply_epilogue(*program_, sums, kDotColumns, block.rows, block.cols, operands);
+    dot_store_rows(block);
+    return;
+  }
+  for (int k = 0; k < bound.count; ++k) {
+    DotSegment& s = segments[count++];
+    s = bound.segments[k];
+    move(s.before), move(s.scale), move(s.bias);
+    if (!s.has_residual) continue;
+    const TileInput& r = operands[chain_.links[size_t(k)].residual - 1];
+    s.residual = r.data;
+    s.residual_row = r.row_stride;
+  }
+  dot_finish_segments(block, segments, count);
+}
+
+}  // namespace ridgeline::cpu

@@ -1,0 +1,274 @@
+#include "kernels/cpu/matmul/dot/dot_segments.h"
+
+#include "kernels/cpu/matmul/dot/dot_micro.h"
+#include "kernels/cpu/simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/matmul/dot/dot_segments.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <cstring>
+
+HWY_BEFORE_NAMESPACE();
+namespace ridgeline::cpu {
+namespace {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+using DF = hn::CappedTag<float, 16>;
+using DI = hn::RebindToSigned<DF>;
+using DU = hn::RebindToUnsigned<DF>;
+using D16 = hn::Rebind<uint16_t, DF>;
+using DU8 = hn::Rebind<uint8_t, DF>;
+using DI8 = hn::Rebind<int8_t, DF>;
+using VF = hn::Vec<DF>;
+using VI = hn::Vec<DI>;
+
+// To even; a NaN keeps its sign and becomes quiet. The bits stand in the upper halves.
+HWY_INLINE hn::Vec<DU> RoundedBits(VF v) {
+  const DU d;
+  const auto bits = hn::BitCast(d, v);
+  const auto even = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1));
+  const auto rounded = hn::Add(bits, hn::Add(even, hn::Set(d, 0x7fff)));
+  const auto quiet = hn::Or(bits, hn::Set(d, 0x00400000u));
+  return hn::IfThenElse(hn::RebindMask(d, hn::IsNaN(v)), quiet, rounded);
+}
+HWY_INLINE VF RoundBf16(VF v) { return hn::BitCast(DF(), hn::And(RoundedBits(v), hn::Set(DU(), 0xffff0000u))); }
+
+// The last columns of a row go through a copy: memory beside them is not touched.
+template <class D, class T>
+HWY_INLINE hn::Vec<D> LoadCount(D d, const T* from, int count) {
+  if (count >= int(hn::Lanes(d))) return hn::LoadU(d, from);
+  alignas(64) T lanes[16] = {};
+  std::memcpy(lanes, from, size_t(count) * sizeof(T));
+  return hn::Load(d, lanes);
+}
+template <class D, class T>
+HWY_INLINE void StoreCount(hn::Vec<D> v, D d, T* to, int count) {
+  if (count >= int(hn::Lanes(d))) return hn::StoreU(v, d, to);
+  alignas(64) T lanes[16];
+  hn::Store(v, d, lanes);
+  std::memcpy(to, lanes, size_t(count) * sizeof(T));
+}
+
+HWY_INLINE VF LoadAs(DType dtype, const void* from, int64_t at, int count) {
+  const DF d;
+  const DI di;
+  switch (dtype) {
+    case DType::kBF16: {
+      const auto half = LoadCount(D16(), static_cast<const uint16_t*>(from) + at, count);
+      return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(DU(), half)));
+    }
+    case DType::kU8:
+      return hn::ConvertTo(d, hn::PromoteTo(di, LoadCount(DU8(), static_cast<const uint8_t*>(from) + at, count)));
+    case DType::kI8:
+      return hn::ConvertTo(d, hn::PromoteTo(di, LoadCount(DI8(), static_cast<const int8_t*>(from) + at, count)));
+    default:
+      return LoadCount(d, static_cast<const float*>(from) + at, count);
+  }
+}
+
+HWY_INLINE void StoreF32(DType dtype, VF v, void* to, int64_t at, int count) {
+  if (dtype == DType::kBF16)
+    StoreCount(hn::TruncateTo(D16(), hn::ShiftRight<16>(RoundedBits(v))), D16(), static_cast<uint16_t*>(to) + at,
+               count);
+  else
+    StoreCount(v, DF(), static_cast<float*>(to) + at, count);
+}
+/// Levels within the byte's range.
+HWY_INLINE void StoreLevels(VI v, void* to, int64_t at, int count) {
+  StoreCount(hn::TruncateTo(DU8(), hn::BitCast(DU(), v)), DU8(), static_cast<uint8_t*>(to) + at, count);
+}
+
+HWY_INLINE VF LineAt(const DotLine& line, int column, float absent) {
+  if (!line.data) return hn::Set(DF(), absent);
+  return line.stride ? hn::LoadU(DF(), line.data + column) : hn::Set(DF(), *line.data);
+}
+
+// A segment's numbers for one vector of columns.
+struct Columns {
+  VF before, scale, bias, low, high, step, inverse, least, most, r_before, r_scale, r_bias;
+  VI zero;
+};
+HWY_INLINE Columns ColumnsOf(const DotSegment& s, int column) {
+  const DF d;
+  return {LineAt(s.before, column, 0),
+          LineAt(s.scale, column, 1),
+          LineAt(s.bias, column, 0),
+          hn::Set(d, s.low),
+          hn::Set(d, s.high),
+          hn::Set(d, s.step),
+          hn::Set(d, s.inverse),
+          hn::Set(d, float(s.least - s.zero)),
+          hn::Set(d, float(s.most - s.zero)),
+          hn::Set(d, s.r_before),
+          hn::Set(d, s.r_scale),
+          hn::Set(d, s.r_bias),
+          hn::Set(DI(), s.zero)};
+}
+
+HWY_INLINE VF Clamped(VF v, const Columns& c) {  // so that NaN passes
+  v = hn::IfThenElse(hn::Lt(v, c.low), c.low, v);
+  return hn::IfThenElse(hn::Gt(v, c.high), c.high, v);
+}
+
+/// What comes before the quantization.
+template <bool kResidual>
+HWY_INLINE VF Scaled(VF v, const DotSegment& s, const Columns& c, int row, int column, int count) {
+  if (s.before.data) v = hn::Sub(v, c.before);
+  if (s.fused) {
+    v = hn::MulAdd(v, c.scale, c.bias);
+  } else {
+    if (s.scale.data) v = hn::Mul(v, c.scale);
+    if (s.bias.data) v = hn::Add(v, c.bias);
+  }
+  if (s.round_bias) v = RoundBf16(v);
+  if (kResidual) {
+    VF r = LoadAs(s.residual_dtype, s.residual, row * s.residual_row + column, count);
+    if (s.r_affine) {
+      r = hn::Sub(r, c.r_before);
+      r = s.r_fused ? hn::MulAdd(r, c.r_scale, c.r_bias) : hn::Add(hn::Mul(r, c.r_scale), c.r_bias);
+    }
+    v = hn::Add(v, r);
+    if (s.round_residual) v = RoundBf16(v);
+  }
+  v = Clamped(v, c);
+  return s.round_clamp ? RoundBf16(v) : v;
+}
+
+/// The quotient is the correctly rounded one: a product with the reciprocal, mended by its remainder (Markstein). Far
+/// out, where that would meet infinities, the range ends it anyway.
+HWY_INLINE VI Quantized(VF v, const DotSegment& s, const Columns& c) {
+  const DF d;
+  const auto number = hn::Eq(v, v);
+  VF q = hn::Mul(v, c.inverse);
+  if (s.divides) {
+    if (s.inverse != 0)
+      q = hn::IfThenElse(hn::Lt(hn::Abs(q), hn::Set(d, 4096.0f)), hn::MulAdd(hn::NegMulAdd(q, c.step, v), c.inverse, q),
+                         q);
+    else
+      q = hn::Div(v, c.step);
+  }
+  q = hn::Min(hn::Max(q, c.least), c.most);
+  const VI levels = hn::Add(hn::NearestInt(q), c.zero);
+  return hn::IfThenElseZero(hn::RebindMask(DI(), number), levels);  // NaN is stored as 0
+}
+
+template <bool kIntegers>
+HWY_INLINE VF SumAt(const DotFinish& f, int row, int column, VI terms, VI zeros) {
+  const int at = row * kDotColumns + column;
+  if (!kIntegers) return hn::LoadU(DF(), static_cast<const float*>(f.sums) + at);
+  VI v = hn::Add(hn::LoadU(DI(), static_cast<const int32_t*>(f.sums) + at), terms);
+  if (f.zeros) v = hn::Sub(v, hn::Mul(zeros, hn::Set(DI(), f.row_sums[row])));
+  return hn::ConvertTo(DF(), v);
+}
+
+HWY_INLINE VI IntegersAt(const int32_t* line, int column) {
+  return line ? hn::LoadU(DI(), line + column) : hn::Zero(DI());
+}
+
+template <bool kIntegers, bool kResidual, bool kQuantizes>
+void OneSegment(const DotFinish& f, const DotSegment& s) {
+  const int n = int(hn::Lanes(DF()));
+  for (int column = 0; column < f.cols; column += n) {
+    const int count = f.cols - column < n ? f.cols - column : n;
+    const Columns c = ColumnsOf(s, column);
+    const VI terms = IntegersAt(f.terms, column), zeros = IntegersAt(f.zeros, column);
+    for (int row = 0; row < f.rows; ++row) {
+      const VF v = Scaled<kResidual>(SumAt<kIntegers>(f, row, column, terms, zeros), s, c, row, column, count);
+      const int64_t at = row * f.y_row + column;
+      if (kQuantizes)
+        StoreLevels(Quantized(v, s, c), f.y, at, count);
+      else
+        StoreF32(f.y_dtype, v, f.y, at, count);
+    }
+  }
+}
+
+template <bool kIntegers>
+void ManySegments(const DotFinish& f, const DotSegment* segments, int segment_count) {
+  const int n = int(hn::Lanes(DF()));
+  for (int column = 0; column < f.cols; column += n) {
+    const int count = f.cols - column < n ? f.cols - column : n;
+    const VI terms = IntegersAt(f.terms, column), zeros = IntegersAt(f.zeros, column);
+    Columns all[5];
+    for (int k = 0; k < segment_count; ++k) all[k] = ColumnsOf(segments[k], column);
+    for (int row = 0; row < f.rows; ++row) {
+      VF v = SumAt<kIntegers>(f, row, column, terms, zeros);
+      VI levels = hn::Zero(DI());
+      for (int k = 0; k < segment_count; ++k) {
+        const DotSegment& s = segments[k];
+        v = s.has_residual ? Scaled<true>(v, s, all[k], row, column, count)
+                           : Scaled<false>(v, s, all[k], row, column, count);
+        if (!s.quantizes) continue;
+        levels = Quantized(v, s, all[k]);
+        v = hn::ConvertTo(DF(), levels);
+      }
+      const int64_t at = row * f.y_row + column;
+      if (segment_count > 0 && segments[segment_count - 1].quantizes)
+        StoreLevels(levels, f.y, at, count);
+      else
+        StoreF32(f.y_dtype, v, f.y, at, count);
+    }
+  }
+}
+
+template <bool kIntegers>
+void OneOf(const DotFinish& f, const DotSegment& s) {
+  if (s.has_residual)
+    s.quantizes ? OneSegment<kIntegers, true, true>(f, s) : OneSegment<kIntegers, true, false>(f, s);
+  else
+    s.quantizes ? OneSegment<kIntegers, false, true>(f, s) : OneSegment<kIntegers, false, false>(f, s);
+}
+
+void Segments(const DotFinish& f, const DotSegment* segments, int count) {
+  if (count == 1) return f.integers ? OneOf<true>(f, *segments) : OneOf<false>(f, *segments);
+  return f.integers ? ManySegments<true>(f, segments, count) : ManySegments<false>(f, segments, count);
+}
+
+void SumsToF32(const DotFinish& f) {
+  const int n = int(hn::Lanes(DF()));
+  float* to = static_cast<float*>(const_cast<void*>(f.sums));
+  for (int column = 0; column < f.cols; column += n) {
+    const VI terms = IntegersAt(f.terms, column), zeros = IntegersAt(f.zeros, column);
+    for (int row = 0; row < f.rows; ++row)
+      hn::StoreU(SumAt<true>(f, row, column, terms, zeros), DF(), to + row * kDotColumns + column);
+  }
+}
+
+void StoreRows(const DotFinish& f) {
+  const int n = int(hn::Lanes(DF()));
+  for (int row = 0; row < f.rows; ++row) {
+    for (int column = 0; column < f.cols; column += n) {
+      const int count = f.cols - column < n ? f.cols - column : n;
+      const VF v = hn::LoadU(DF(), static_cast<const float*>(f.sums) + row * kDotColumns + column);
+      const int64_t at = row * f.y_row + column;
+      if (f.y_dtype == DType::kU8 || f.y_dtype == DType::kI8)
+        StoreLevels(hn::ConvertTo(DI(), v), f.y, at, count);
+      else
+        StoreF32(f.y_dtype, v, f.y, at, count);
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace
+}  // namespace ridgeline::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ridgeline::cpu {
+namespace {
+HWY_EXPORT(Segments);
+HWY_EXPORT(SumsToF32);
+HWY_EXPORT(StoreRows);
+}  // namespace
+
+void dot_finish_segments(const DotFinish& finish, const DotSegment* segments, int count) {
+  HWY_DYNAMIC_DISPATCH(Segments)(finish, segments, count);
+}
+void dot_sums_to_f32(const DotFinish& finish) { HWY_DYNAMIC_DISPATCH(SumsToF32)(finish); }
+void dot_store_rows(const DotFinish& finish) { HWY_DYNAMIC_DISPATCH(StoreRows)(finish); }
+
+}  // namespace ridgeline::cpu
+#endif
