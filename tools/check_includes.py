@@ -11,7 +11,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-ORDER = "core machine ir ops formats kernels rivals tune optimize plan verify session cli".split()
+ORDER = "core machine ir ops formats kernels rivals tune optimize plan verify session teach cli".split()
 KERNELS = "reference cpu cuda npu".split()  # devices know nothing of each other
 GENERATED = {"onnx.pb.h", "ridgeline/ops.h"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')

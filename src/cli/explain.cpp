@@ -5,6 +5,8 @@
 #include "kernels/reference/reference.h"
 #include "session/described_choice.h"
 #include "session/problem_words.h"
+#include "teach/ladder.h"
+#include "tune/probes.h"
 
 namespace ridgeline::cli {
 namespace {
@@ -14,7 +16,6 @@ bool concerns(const std::vector<std::string>& nodes, const std::string& node) {
 }
 
 void explain(const Common& common, const ModelArguments& arguments, const std::string& node) {
-  if (arguments.path == "matmul" || arguments.path == "conv") later("explain " + arguments.path);
   Model model = arguments.load(common);
   std::vector<std::string> known;
   for (NodeId id : model.graph.order()) known.push_back(model.graph.node(id).name);
@@ -72,19 +73,89 @@ void explain(const Common& common, const ModelArguments& arguments, const std::s
   common.show({{"rewrites", rewrites}, {"dispatch", dispatch}, {"reference_fallbacks", fallbacks}}, text);
 }
 
+std::string teaching_text(const teach::Task& task, const std::vector<teach::Row>& rows) {
+  std::string text = fmt::format(
+      "{}: {} FLOPs. Median of interleaved runs; roof: the peak of multiply-adds, measured between them; MB: what "
+      "passes "
+      "between the second-level cache and what is behind it, by the order of the loops\n{:<18} {:>11} {:>9} {:>9} "
+      "{:>6}  "
+      "{}\n",
+      task.problem, task.flops, "step", "median us", "GFLOP/s", "MB", "roof", "against the one before");
+  std::string ideas;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const teach::Row& row = rows[i];
+    const bool step = int(i) < task.steps;
+    const std::string threads = row.way->threads > 1 ? fmt::format("{} threads", row.way->threads) : "";
+    std::string against;
+    if (step && i > 0) against = fmt::format("{:.2f} x{}", row.gain, row.clear ? "" : ", not clear: rounds differ");
+    if (step && i > 0 && row.gain < 1 && row.clear) against += ": no gain on this machine";
+    text += fmt::format("{:<18} {:>11.1f} {:>9.2f} {:>9.1f} {:>5.1f}%  {}{}{}\n",
+                        step ? fmt::format("{} {}", i + 1, row.way->name) : row.way->name, row.samples.median() / 1e3,
+                        row.gop_s, double(row.way->bytes) / 1e6, row.roof_share() * 100, against,
+                        against.empty() || threads.empty() ? "" : ", ", threads);
+    if (step) ideas += fmt::format("{} {:<12} {}: {}\n", i + 1, row.way->name, row.way->file, row.way->idea);
+  }
+  return text + "\n" + ideas + "The rows without a number are the library's own kernel.\n";
+}
+
+void teach_step_by_step(const Common& common, const std::string& what, const std::vector<std::string>& keys,
+                        double seconds) {
+  if (!common.machine.empty())
+    fail(ErrorCode::kUsage, "explain {}: what is not here cannot be timed: no --machine", what);
+  if (!cached_ceilings()) common.progress("ridgeline: measuring the machine's ceilings, once (about 15 s)");
+  machine_ceilings();
+  const int threads = common.threads ? common.threads : available_cores();
+  const int64_t l2 = this_cpu().caches.l2;
+  const teach::Task task = what == "matmul" ? teach::matmul_task(keys, threads, l2, common.seed)
+                                            : teach::conv_task(keys, threads, l2, common.seed);
+  common.progress(
+      fmt::format("ridgeline: {} in {} ways, {} s or three runs of each", task.problem, task.ways.size(), seconds));
+  const std::vector<teach::Row> rows = climb(task, seconds);
+  Json steps = Json::array(), own = Json::array();
+  for (const teach::Row& row : rows) {
+    const bool step = !row.way->file.empty();
+    Json entry = {{"name", row.way->name},
+                  {"idea", row.way->idea},
+                  {"median_us", row.samples.median() / 1e3},
+                  {"p10_us", row.samples.p10() / 1e3},
+                  {"p90_us", row.samples.p90() / 1e3},
+                  {"gop_s", row.gop_s},
+                  {"bytes", row.way->bytes},
+                  {"roof_gop_s", row.roof_gop_s},
+                  {"roof_share", row.roof_share()},
+                  {"threads", row.way->threads}};
+    if (step) entry.update({{"file", row.way->file}, {"gain", row.gain}, {"clear", row.clear}});
+    (step ? steps : own).push_back(entry);
+  }
+  common.show({{"problem", task.problem}, {"flops", task.flops}, {"steps", steps}, {"own", own}},
+              teaching_text(task, rows));
+}
+
 }  // namespace
 
 void add_explain(CLI::App& app, Common& common) {
   struct Arguments {
     ModelArguments model;
-    std::string node;
+    std::vector<std::string> words;
+    double seconds = 6;
   };
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command =
-      add_command(app, common, "explain", "Say what was fused, which kernel runs each step, and why not otherwise",
-                  [&common, arguments] { explain(common, arguments->model, arguments->node); });
+  CLI::App* command = add_command(
+      app, common, "explain", "Say what was fused, which kernel runs each step, and why not otherwise",
+      [&common, arguments] {
+        const std::string& what = arguments->model.path;
+        if (what == "matmul" || what == "conv")
+          return teach_step_by_step(common, what, arguments->words, arguments->seconds);
+        if (arguments->words.size() > 1)
+          fail(ErrorCode::kUsage, "explain {}: one node at a time, not '{}'", what, fmt::join(arguments->words, " "));
+        explain(common, arguments->model, arguments->words.empty() ? "" : arguments->words[0]);
+      });
   arguments->model.add_to(command);
-  command->add_option("node", arguments->node, "Only what concerns this node");
+  command->get_option("model")->description(
+      "An ONNX file; or matmul or conv: from three loops to the peak, step by step");
+  command->add_option("node", arguments->words, "Only what concerns this node; with matmul or conv: KEY=VALUE ...");
+  command->add_option("--time", arguments->seconds, "Seconds of measurement, with matmul or conv (default 6)")
+      ->check(seconds_to_measure());
 }
 
 }  // namespace ridgeline::cli

@@ -29,6 +29,12 @@ HWY_INLINE void Tap(V (&sum)[T * N], const float* x, int64_t step, const float* 
    ...);
 }
 
+HWY_INLINE void Finish(const DepthwisePixels& g, V v, int64_t pixel, int64_t channel, int64_t count) {
+  if (g.bias) v = hn::Add(v, LoadFirst(g.bias + channel, count));
+  if (g.residual) v = hn::Add(v, LoadFirst(g.residual + pixel * g.residual_step + channel, count));
+  StoreFirst(Clamp(v, hn::Set(d, g.low), hn::Set(d, g.high)), g.y + pixel * g.y_step + channel, count);
+}
+
 /// T pixels by N vectors of channels; kTail: the one vector has `tail` channels.
 template <int T, int N, bool kTail, int... i>
 HWY_INLINE void PixelTile(const DepthwisePixels& g, int64_t pixel, int64_t channel, int64_t tail,
@@ -40,15 +46,54 @@ HWY_INLINE void PixelTile(const DepthwisePixels& g, int64_t pixel, int64_t chann
   for (int64_t ky = 0; ky < g.taps_h; ++ky, rows += g.row_step, w += g.weight_row)
     for (int64_t kx = 0; kx < g.taps_w; ++kx)
       Tap<T, N, kTail>(sum, rows + kx * g.tap_step, g.x_step, w + kx * g.weight_step, tail, all);
-  const V low = hn::Set(d, g.low), high = hn::Set(d, g.high);
-  const int64_t count = kTail ? tail : kLanes;
-  const auto store = [&](V v, int64_t t, int64_t n) {
-    const int64_t at = channel + n * kLanes;
-    if (g.bias) v = hn::Add(v, LoadFirst(g.bias + at, count));
-    if (g.residual) v = hn::Add(v, LoadFirst(g.residual + (pixel + t) * g.residual_step + at, count));
-    StoreFirst(Clamp(v, low, high), g.y + (pixel + t) * g.y_step + at, count);
-  };
-  (store(sum[i], i / N, i % N), ...);
+  (Finish(g, sum[i], pixel + i / N, channel + (i % N) * kLanes, kTail ? tail : kLanes), ...);
+}
+
+template <int K, int k>
+HWY_INLINE void AddTap(V& sum, V x, const V (&w)[K]) {
+  if constexpr (k >= 0 && k < K) Accumulate(sum, x, w[k]);
+}
+template <int K, int kStride, int j, int... t>
+HWY_INLINE void AddPixel(V (&sum)[sizeof...(t)], V x, const V (&w)[K], std::integer_sequence<int, t...>) {
+  (AddTap<K, j - t * kStride>(sum[t], x, w), ...);
+}
+template <int K, int kStride, int T, int... j>
+HWY_INLINE void AddRow(V (&sum)[T], const float* x, int64_t step, const V (&w)[K], std::integer_sequence<int, j...>) {
+  (AddPixel<K, kStride, j>(sum, hn::LoadU(d, x + j * step), w, std::make_integer_sequence<int, T>{}), ...);
+}
+
+/// T pixels by one vector of channels, rows of K taps, neighbours kStride pixels apart: each pixel is loaded once a row
+/// for all taps that meet it, where PixelTile loads it for each (9 loads for 8 multiply-adds). Pixel by pixel the lines
+/// of some thirty streams are asked for, more than the hardware follows: those of the rows that come are fetched.
+template <int T, int K, int kStride, int... t>
+HWY_INLINE void ReuseTile(const DepthwisePixels& g, int64_t pixel, int64_t channel, std::integer_sequence<int, t...>) {
+  V sum[T], w[K];
+  ((sum[t] = hn::Zero(d)), ...);
+  const float* row = g.x + pixel * g.x_step + channel;
+  const float* taps = g.w + channel;
+  for (int64_t ky = 0; ky < g.taps_h; ++ky, row += g.row_step, taps += g.weight_row) {
+    for (int k = 0; k < K; ++k) w[k] = hn::LoadU(d, taps + k * g.weight_step);
+    AddRow<K, kStride>(sum, row, g.tap_step, w, std::make_integer_sequence<int, (T - 1) * kStride + K>{});
+  }
+  for (int64_t ahead = 0; ahead < kStride; ++ahead, row += g.row_step)
+    for (int p = 0; p < T * kStride; ++p) __builtin_prefetch(row + p * g.tap_step);
+  (Finish(g, sum[t], pixel + t, channel, kLanes), ...);
+}
+
+template <int T, int K, int kStride>
+HWY_INLINE void ReuseChannels(const DepthwisePixels& g, int64_t pixel) {
+  int64_t c = 0;
+  for (; c + kLanes <= g.channels; c += kLanes)
+    ReuseTile<T, K, kStride>(g, pixel, c, std::make_integer_sequence<int, T>{});
+  if (c < g.channels) PixelTile<T, 1, true>(g, pixel, c, g.channels - c, std::make_integer_sequence<int, T>{});
+}
+
+template <int K, int kStride>
+void ReusePixels(const DepthwisePixels& g) {
+  int64_t p = 0;
+  for (; p + 8 <= g.pixels; p += 8) ReuseChannels<8, K, kStride>(g, p);
+  for (; p + 4 <= g.pixels; p += 4) ReuseChannels<4, K, kStride>(g, p);
+  for (; p < g.pixels; ++p) ReuseChannels<1, K, kStride>(g, p);
 }
 
 template <int T, int N>
@@ -62,6 +107,14 @@ HWY_INLINE void Channels(const DepthwisePixels& g, int64_t pixel) {
 }
 
 void Pixels(const DepthwisePixels& g) {
+  if (g.x_step == g.tap_step) {
+    if (g.taps_w == 3) return ReusePixels<3, 1>(g);
+    if (g.taps_w == 5) return ReusePixels<5, 1>(g);
+    if (g.taps_w == 7) return ReusePixels<7, 1>(g);
+  } else if (g.x_step == 2 * g.tap_step) {
+    if (g.taps_w == 3) return ReusePixels<3, 2>(g);
+    if (g.taps_w == 5) return ReusePixels<5, 2>(g);
+  }
   int64_t p = 0;
   for (; p + 8 <= g.pixels; p += 8) Channels<8, 1>(g, p);
   for (; p + 4 <= g.pixels; p += 4) Channels<4, 2>(g, p);

@@ -214,18 +214,28 @@ void run_step(int op, const float* a, const float* b, const float* c, float* to,
 
 // ---- one step from memory to memory, past the caches
 
+// 2 KiB ahead of the loads: a sum of two arrays of 64 MiB took 12 bytes at 10 to 14 GB/s without, 15 to 17.6 so.
+constexpr int64_t kStreamAhead = 512;
+
 template <class F>
 HWY_INLINE bool stream1(const float* a, float* to, int64_t n, F f) {
   const F32 d;
   const int64_t lanes = int64_t(hn::Lanes(d));
-  for (int64_t i = 0; i < n; i += lanes) hn::Stream(f(hn::LoadU(d, a + i)), d, to + i);
+  for (int64_t i = 0; i < n; i += lanes) {
+    hwy::Prefetch(a + i + kStreamAhead);
+    hn::Stream(f(hn::LoadU(d, a + i)), d, to + i);
+  }
   return true;
 }
 template <class F>
 HWY_INLINE bool stream2(const float* a, const float* b, float* to, int64_t n, F f) {
   const F32 d;
   const int64_t lanes = int64_t(hn::Lanes(d));
-  for (int64_t i = 0; i < n; i += lanes) hn::Stream(f(hn::LoadU(d, a + i), hn::LoadU(d, b + i)), d, to + i);
+  for (int64_t i = 0; i < n; i += lanes) {
+    hwy::Prefetch(a + i + kStreamAhead);
+    hwy::Prefetch(b + i + kStreamAhead);
+    hn::Stream(f(hn::LoadU(d, a + i), hn::LoadU(d, b + i)), d, to + i);
+  }
   return true;
 }
 /// `to` is aligned and n is whole lines. False: not one of the functions that are bound by memory, or nearly. Without

@@ -8,6 +8,7 @@
 #include "kernels/cpu/elementwise/loop_nest.h"
 #include "kernels/cpu/reduce/reduce_kernels.h"
 #include "kernels/cpu/reduce/reduce_steps.h"
+#include "machine/probe.h"
 
 namespace ridgeline::cpu {
 
@@ -21,6 +22,7 @@ struct State {
   LoopNest kept;     // operands x, y
   LoopNest reduced;  // operand x
   bool lanes = false;
+  bool far = false;  // x comes from memory
   EpiloguePass epilogue;
   /// A reduction to few numbers is split over the threads along itself: partial results in the workspace.
   bool split() const { return !lanes && reduced.axes() == 1 && kept.elements() < 16 && reduced.cols() >= 2 * kPart; }
@@ -52,7 +54,7 @@ State make_state(const Problem& p) {
   }
   const Layout *const kept_layouts[] = {&kept_x, &kept_y}, *const inner_layouts[] = {&inner};
   State s{make_loop_nest(kept_x.shape, kept_layouts, 0), make_loop_nest(inner.shape, inner_layouts, 0), false,
-          EpiloguePass(p)};
+          p.input(0).bytes() > this_cpu().caches.l2, EpiloguePass(p)};
   s.lanes = s.kept.cols() > 1 && s.kept.col_stride(0) == 1 && s.kept.col_stride(1) == 1 &&
             (s.reduced.elements() == 1 || s.reduced.col_stride(0) != 1);
   return s;
@@ -116,7 +118,7 @@ void run_split(const State& s, const float* x, float* y, double* partial, const 
         double* own = partial + index * parts;
         parallel(pool, parts, 1, [&](int64_t begin, int64_t end, int) {
           for (int64_t k = begin; k < end; ++k)
-            own[k] = reduce_row(from + k * kPart, std::min(kPart, n - k * kPart), kFold);
+            own[k] = reduce_row(from + k * kPart, std::min(kPart, n - k * kPart), kFold, s.far);
         });
         double total = identity_of(kFold);
         for (int64_t k = 0; k < parts; ++k) total = join(kFold, total, own[k]);
@@ -147,18 +149,25 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool)
             for (int64_t j = 0; j < cols; ++j) to[j] = float(identity_of(kFold));
             const int64_t step = s.reduced.col_stride(0);
             for_rows(s.reduced,
-                     [&](int64_t offset, int64_t n) { reduce_lanes(from + offset, step, n, to, cols, kFold); });
+                     [&](int64_t offset, int64_t n) { reduce_lanes(from + offset, step, n, to, cols, kFold, s.far); });
             if (kFinish != Finish::kNone)
               for (int64_t j = 0; j < cols; ++j) to[j] = float(finish<kFinish>(double(to[j]), count));
             continue;
           }
+          const int64_t x_step = s.kept.col_stride(0), y_step = s.kept.col_stride(1);
+          if (s.reduced.axes() == 1 && count > 0 && count <= kMostShort) {
+            reduce_rows(from, x_step, cols, count, to, y_step, kFold, s.far);
+            if (kFinish != Finish::kNone)
+              for (int64_t j = 0; j < cols; ++j) to[j * y_step] = float(finish<kFinish>(double(to[j * y_step]), count));
+            continue;
+          }
           for (int64_t j = 0; j < cols; ++j) {
-            const float* row = from + j * s.kept.col_stride(0);
+            const float* row = from + j * x_step;
             double total = identity_of(kFold);
             for_rows(s.reduced, [&](int64_t offset, int64_t n) {
-              total = join(kFold, total, reduce_row(row + offset, n, kFold));
+              total = join(kFold, total, reduce_row(row + offset, n, kFold, s.far));
             });
-            to[j * s.kept.col_stride(1)] = float(finish<kFinish>(total, count));
+            to[j * y_step] = float(finish<kFinish>(total, count));
           }
         }
       },

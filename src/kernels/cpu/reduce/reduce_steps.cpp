@@ -4,6 +4,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/reduce/reduce_steps.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -37,14 +38,20 @@ struct Fold {
   }
 };
 
+/// How far ahead of the loads lines are asked for, in floats. 4,096 rows of 16 KiB, one thread: not at all 15 to 17
+/// GB/s, 2 KiB 22, 4 KiB 24.7, 8 KiB 26.5.
+constexpr int64_t kAhead = 2048;
+
 template <ReduceFold kFold>
-float piece(const float* x, int64_t n) {
+float piece(const float* x, int64_t n, bool far) {
   using F = Fold<kFold>;
   const F32 d;
   const int64_t width = int64_t(hn::Lanes(d));
   VF a = F::start(), b = a, c = a, e = a;
   int64_t i = 0;
   for (; i + 4 * width <= n; i += 4 * width) {
+    if (far)
+      for (int64_t line = 0; line < 4 * width; line += 16) hwy::Prefetch(x + i + kAhead + line);
     a = F::two(a, F::each(hn::LoadU(d, x + i)));
     b = F::two(b, F::each(hn::LoadU(d, x + i + width)));
     c = F::two(c, F::each(hn::LoadU(d, x + i + 2 * width)));
@@ -55,6 +62,8 @@ float piece(const float* x, int64_t n) {
     a = F::two(a, hn::IfThenElse(mask, F::each(LoadMasked(mask, d, x + i)), F::start()));
   }
   a = F::two(F::two(a, b), F::two(c, e));
+  if (kFold == ReduceFold::kSum || kFold == ReduceFold::kSumAbsolute || kFold == ReduceFold::kSumSquare)
+    return hn::GetLane(hn::SumOfLanes(d, a));
   HWY_ALIGN float lanes[HWY_MAX_BYTES / 4];
   hn::Store(a, d, lanes);
   VF total = splat(lanes[0]);
@@ -63,7 +72,7 @@ float piece(const float* x, int64_t n) {
 }
 
 template <ReduceFold kFold>
-void lanes_of(const float* x, int64_t step, int64_t n, float* y, int64_t lanes) {
+void lanes_of(const float* x, int64_t step, int64_t n, float* y, int64_t lanes, bool far) {
   using F = Fold<kFold>;
   const F32 d;
   const int64_t width = int64_t(hn::Lanes(d));
@@ -79,8 +88,10 @@ void lanes_of(const float* x, int64_t step, int64_t n, float* y, int64_t lanes) 
       for (int64_t j = 0; j < count; j += width) hn::Store(F::start(), d, block + j);
       for (int64_t k = k0; k < k1; ++k) {
         const float* p = x + k * step + j0;
-        for (int64_t j = 0; j < end; j += width)
+        for (int64_t j = 0; j < end; j += width) {
+          if (far) hwy::Prefetch(p + j + kAhead);
           hn::Store(F::two(hn::Load(d, block + j), F::each(hn::LoadU(d, p + j))), d, block + j);
+        }
         if (end < count)
           hn::Store(F::two(hn::Load(d, block + end), F::each(LoadMasked(mask, d, p + end))), d, block + end);
       }
@@ -92,37 +103,44 @@ void lanes_of(const float* x, int64_t step, int64_t n, float* y, int64_t lanes) 
   }
 }
 
-float fold_piece(const float* x, int64_t n, int fold) {
+template <ReduceFold kFold>
+struct Folds {
+  static float one(const float* x, int64_t n, bool far) { return piece<kFold>(x, n, far); }
+  static void rows(const float* x, int64_t x_step, int64_t rows, int64_t n, float* y, int64_t y_step, bool far) {
+    for (int64_t r = 0; r < rows; ++r) y[r * y_step] = piece<kFold>(x + r * x_step, n, far);
+  }
+  static void lanes(const float* x, int64_t step, int64_t n, float* y, int64_t lanes, bool far) {
+    lanes_of<kFold>(x, step, n, y, lanes, far);
+  }
+};
+
+/// call(Folds<fold>())
+template <class Call>
+HWY_INLINE auto with_fold(int fold, Call call) {
   switch (ReduceFold(fold)) {
     case ReduceFold::kSum:
-      return piece<ReduceFold::kSum>(x, n);
+      return call(Folds<ReduceFold::kSum>());
     case ReduceFold::kSumAbsolute:
-      return piece<ReduceFold::kSumAbsolute>(x, n);
+      return call(Folds<ReduceFold::kSumAbsolute>());
     case ReduceFold::kSumSquare:
-      return piece<ReduceFold::kSumSquare>(x, n);
+      return call(Folds<ReduceFold::kSumSquare>());
     case ReduceFold::kMax:
-      return piece<ReduceFold::kMax>(x, n);
+      return call(Folds<ReduceFold::kMax>());
     case ReduceFold::kMin:
-      return piece<ReduceFold::kMin>(x, n);
+      return call(Folds<ReduceFold::kMin>());
     default:
-      return piece<ReduceFold::kProduct>(x, n);
+      return call(Folds<ReduceFold::kProduct>());
   }
 }
-void fold_lanes(const float* x, int64_t step, int64_t n, float* y, int64_t lanes, int fold) {
-  switch (ReduceFold(fold)) {
-    case ReduceFold::kSum:
-      return lanes_of<ReduceFold::kSum>(x, step, n, y, lanes);
-    case ReduceFold::kSumAbsolute:
-      return lanes_of<ReduceFold::kSumAbsolute>(x, step, n, y, lanes);
-    case ReduceFold::kSumSquare:
-      return lanes_of<ReduceFold::kSumSquare>(x, step, n, y, lanes);
-    case ReduceFold::kMax:
-      return lanes_of<ReduceFold::kMax>(x, step, n, y, lanes);
-    case ReduceFold::kMin:
-      return lanes_of<ReduceFold::kMin>(x, step, n, y, lanes);
-    default:
-      return lanes_of<ReduceFold::kProduct>(x, step, n, y, lanes);
-  }
+
+float fold_piece(const float* x, int64_t n, int fold, bool far) {
+  return with_fold(fold, [&](auto f) { return f.one(x, n, far); });
+}
+void fold_rows(const float* x, int64_t x_step, int64_t rows, int64_t n, float* y, int64_t y_step, int fold, bool far) {
+  with_fold(fold, [&](auto f) { f.rows(x, x_step, rows, n, y, y_step, far); });
+}
+void fold_lanes(const float* x, int64_t step, int64_t n, float* y, int64_t lanes, int fold, bool far) {
+  with_fold(fold, [&](auto f) { f.lanes(x, step, n, y, lanes, far); });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -135,6 +153,7 @@ namespace ridgeline::cpu {
 
 HWY_EXPORT(fold_piece);
 HWY_EXPORT(fold_lanes);
+HWY_EXPORT(fold_rows);
 
 double identity_of(ReduceFold fold) {
   if (fold == ReduceFold::kMax) return -HUGE_VAL;
@@ -148,17 +167,22 @@ double join(ReduceFold fold, double a, double b) {
   return fold == ReduceFold::kProduct ? a * b : a + b;
 }
 
-double reduce_row(const float* x, int64_t n, ReduceFold fold) {
-  constexpr int64_t kPiece = 8192;  // joined in double
-  double total = identity_of(fold);
-  for (int64_t i = 0; i < n; i += kPiece)
-    total =
-        join(fold, total, double(HWY_DYNAMIC_DISPATCH(fold_piece)(x + i, n - i < kPiece ? n - i : kPiece, int(fold))));
+double reduce_row(const float* x, int64_t n, ReduceFold fold, bool far) {
+  double total = identity_of(fold);  // pieces are joined in double
+  for (int64_t i = 0; i < n; i += kMostShort) {
+    const int64_t count = n - i < kMostShort ? n - i : kMostShort;
+    total = join(fold, total, double(HWY_DYNAMIC_DISPATCH(fold_piece)(x + i, count, int(fold), far)));
+  }
   return total;
 }
 
-void reduce_lanes(const float* x, int64_t step, int64_t n, float* y, int64_t lanes, ReduceFold fold) {
-  HWY_DYNAMIC_DISPATCH(fold_lanes)(x, step, n, y, lanes, int(fold));
+void reduce_rows(const float* x, int64_t x_step, int64_t rows, int64_t n, float* y, int64_t y_step, ReduceFold fold,
+                 bool far) {
+  HWY_DYNAMIC_DISPATCH(fold_rows)(x, x_step, rows, n, y, y_step, int(fold), far);
+}
+
+void reduce_lanes(const float* x, int64_t step, int64_t n, float* y, int64_t lanes, ReduceFold fold, bool far) {
+  HWY_DYNAMIC_DISPATCH(fold_lanes)(x, step, n, y, lanes, int(fold), far);
 }
 
 }  // namespace ridgeline::cpu

@@ -12,10 +12,15 @@ enum class ReduceFold : int { kSum, kSumAbsolute, kSumSquare, kMax, kMin, kProdu
 double identity_of(ReduceFold fold);
 double join(ReduceFold fold, double a, double b);
 
-/// Fold of n contiguous numbers.
-double reduce_row(const float* x, int64_t n, ReduceFold fold);
+/// Fold of n contiguous numbers. `far`: they come from memory, what lies behind them is asked for ahead.
+double reduce_row(const float* x, int64_t n, ReduceFold fold, bool far = false);
+
+/// y[r * y_step] = fold of the n contiguous numbers at x + r * x_step, for all rows. n is at most kMostShort.
+constexpr int64_t kMostShort = 8192;
+void reduce_rows(const float* x, int64_t x_step, int64_t rows, int64_t n, float* y, int64_t y_step, ReduceFold fold,
+                 bool far);
 
 /// y[j] = fold(y[j], fold over k < n of x[k * step + j]) for j < lanes (contiguous): x is walked row by row.
-void reduce_lanes(const float* x, int64_t step, int64_t n, float* y, int64_t lanes, ReduceFold fold);
+void reduce_lanes(const float* x, int64_t step, int64_t n, float* y, int64_t lanes, ReduceFold fold, bool far = false);
 
 }  // namespace ridgeline::cpu
