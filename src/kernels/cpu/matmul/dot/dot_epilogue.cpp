@@ -1,7 +1,8 @@
 #include "kernels/cpu/matmul/dot/dot_epilogue.h"
 
-#include <cassert>
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/cpu/matmul/dot/dot_micro.h"
 
@@ -139,6 +140,7 @@ void DotEpilogue::bind(const Buffers& buffers, void* workspace, Bound& bound) co
       s.inverse = size > 1e-18f && size < 1e18f ? inverse : 0;
     }
   }
+  tame(bound);
   if (bias_ >= 0) {  // joins the sums before the program
     for (int64_t c = 0; c < columns_; ++c) to[c] = load_number(bias_dtype_, buffers.inputs[bias_], c);
     std::fill(to + columns_, to + padded(), 0.0f);
@@ -162,6 +164,49 @@ void DotEpilogue::bind(const Buffers& buffers, void* workspace, Bound& bound) co
                                : 0;
     }
     bound.integer_bias = line;
+  }
+}
+
+namespace {
+
+/// Largest magnitude of a line; infinite if it holds a NaN.
+double largest(const DotLine& line, int64_t columns, double absent) {
+  if (!line.data) return absent;
+  double most = 0;
+  for (int64_t c = 0; c < (line.stride ? columns : 1); ++c) {
+    const double size = std::fabs(double(line.data[c]));
+    if (!(size <= most)) most = std::isnan(size) ? std::numeric_limits<double>::infinity() : size;
+  }
+  return most;
+}
+
+}  // namespace
+
+// Sums of 32 bits bound what follows: with ordinary scales no infinity or NaN can come up, and the quantization needs
+// no guards.
+void DotEpilogue::tame(Bound& bound) const {
+  constexpr double kMost = 1e30;
+  if (!integers_) return;
+  double size = 0x1p31;
+  for (int k = 0; k < bound.count; ++k) {
+    DotSegment& s = bound.segments[k];
+    if (!s.quantizes || !s.divides || s.inverse == 0 || s.step <= 0 || s.round_bias || s.round_residual) return;
+    size = (size + largest(s.before, columns_, 0)) * largest(s.scale, columns_, 1) + largest(s.bias, columns_, 0);
+    if (s.has_residual) {
+      if (!is_byte(s.residual_dtype)) return;
+      size += (255 + std::fabs(double(s.r_before))) * std::fabs(double(s.r_scale)) + std::fabs(double(s.r_bias));
+    }
+    if (!(size * std::max(1.0, double(s.inverse)) < kMost)) return;
+    // Division and rounding keep the order: a clamp before them is one after them. Beyond the range it says nothing.
+    const auto level = [&s](float v) {
+      return int32_t(std::nearbyint(std::clamp(v / s.step, -2048.0f, 2048.0f))) + s.zero;
+    };
+    const int32_t low = level(s.low), high = level(s.high);
+    const int32_t least = s.least, most = s.most;
+    s.least = std::clamp(low, least, most);
+    s.most = std::clamp(high, s.least, most);
+    s.tame = true;
+    size = 2048;
   }
 }
 

@@ -81,6 +81,7 @@ class DotEpilogue {
     DotRider rider;
   };
   DotLine line_of(const DotValue& value, const Buffers& buffers, float*& to) const;
+  void tame(Bound& bound) const;
   float number_of(const DotValue& value, const Buffers& buffers) const;
   int64_t padded() const { return (columns_ + 63) / 32 * 32; }
 

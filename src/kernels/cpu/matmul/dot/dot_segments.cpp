@@ -167,8 +167,134 @@ HWY_INLINE VI IntegersAt(const int32_t* line, int column) {
   return line ? hn::LoadU(DI(), line + column) : hn::Zero(DI());
 }
 
+// ---- the frequent forms. Everything that the loop needs is local: a store of bytes may alias anything else.
+
+// Adding this rounds half to even; the low bits of the sum are the whole number.
+constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23
+
+struct TameColumns {
+  VF scale, bias, step, inverse, least, most;
+};
+HWY_INLINE TameColumns TameColumnsOf(const DotSegment& s, int column) {
+  const DF d;
+  return {LineAt(s.scale, column, 1), LineAt(s.bias, column, 0),           hn::Set(d, s.step),
+          hn::Set(d, s.inverse),      hn::Set(d, float(s.least - s.zero)), hn::Set(d, float(s.most - s.zero))};
+}
+/// The level less the zero point, in the low bits of a float.
+HWY_INLINE VF TameQuotient(VF v, const TameColumns& c) {
+  VF q = hn::Mul(v, c.inverse);
+  q = hn::MulAdd(hn::NegMulAdd(q, c.step, v), c.inverse, q);
+  return hn::Add(hn::Min(hn::Max(q, c.least), c.most), hn::Set(DF(), kMagic));
+}
+
+/// One or two tame segments over i32 sums without zero points of B; the last may have a residual of bytes.
+template <bool kFused, bool kTwo, bool kResidual, typename R>
+void Tame(const DotFinish& f, const DotSegment* segments) {
+  const int n = int(hn::Lanes(DF())), rows = f.rows, cols = f.cols;
+  const DotSegment &one = segments[0], &last = segments[kTwo ? 1 : 0];
+  const int32_t* sums = static_cast<const int32_t*>(f.sums);
+  uint8_t* y = static_cast<uint8_t*>(f.y);
+  const R* residual = static_cast<const R*>(last.residual);
+  const int64_t y_row = f.y_row, residual_row = last.residual_row;
+  const VI zero = hn::Set(DI(), last.zero);
+  const VF shift = hn::Set(DF(), kMagic - float(one.zero)), r_before = hn::Set(DF(), last.r_before),
+           r_scale = hn::Set(DF(), last.r_scale), r_bias = hn::Set(DF(), last.r_bias);
+  const bool r_fused = last.r_fused;
+  for (int column = 0; column < cols; column += n) {
+    const int count = cols - column < n ? cols - column : n;
+    const VI terms = IntegersAt(f.terms, column);
+    const TameColumns c = TameColumnsOf(one, column), c2 = TameColumnsOf(last, column);
+    const VF before = LineAt(last.before, column, 0);
+    for (int row = 0; row < rows; ++row) {
+      VF v = hn::ConvertTo(DF(), hn::Add(hn::LoadU(DI(), sums + row * kDotColumns + column), terms));
+      v = kFused ? hn::MulAdd(v, c.scale, c.bias) : hn::Add(hn::Mul(v, c.scale), c.bias);
+      if (kTwo) {
+        v = hn::Sub(hn::Sub(TameQuotient(v, c), shift), before);
+        v = hn::Add(hn::Mul(v, c2.scale), c2.bias);
+      }
+      if (kResidual) {
+        const auto bytes = LoadCount(hn::Rebind<R, DF>(), residual + row * residual_row + column, count);
+        const VF r = hn::Sub(hn::ConvertTo(DF(), hn::PromoteTo(DI(), bytes)), r_before);
+        v = hn::Add(v, r_fused ? hn::MulAdd(r, r_scale, r_bias) : hn::Add(hn::Mul(r, r_scale), r_bias));
+      }
+      const VI level = hn::Add(hn::BitCast(DI(), TameQuotient(v, c2)), zero);
+      StoreLevels(hn::And(level, hn::Set(DI(), 255)), y, row * y_row + column, count);
+    }
+  }
+}
+
+template <typename R>
+void TameOf(const DotFinish& f, const DotSegment* s, bool two) {
+  const bool fused = s[0].fused, residual = s[two ? 1 : 0].has_residual;
+  if (two)
+    residual ? fused ? Tame<true, true, true, R>(f, s) : Tame<false, true, true, R>(f, s)
+    : fused ? Tame<true, true, false, R>(f, s)
+             : Tame<false, true, false, R>(f, s);
+  else
+    residual ? fused ? Tame<true, false, true, R>(f, s) : Tame<false, false, true, R>(f, s)
+    : fused ? Tame<true, false, false, R>(f, s)
+             : Tame<false, false, false, R>(f, s);
+}
+
+/// False: the segments are not of that form.
+bool RunTame(const DotFinish& f, const DotSegment* s, int count) {
+  if (!f.integers || f.zeros || count < 1 || count > 2 || s[0].before.data) return false;
+  for (int k = 0; k < count; ++k)
+    if (!s[k].tame) return false;
+  if (count == 2 && (s[0].has_residual || s[1].fused)) return false;
+  const DotSegment& last = s[count - 1];
+  if (last.has_residual && last.residual_dtype == DType::kI8)
+    TameOf<int8_t>(f, s, count == 2);
+  else
+    TameOf<uint8_t>(f, s, count == 2);
+  return true;
+}
+
+/// v + bias + a residual of bf16, at least `low`, to bf16.
+template <bool kResidual, bool kLow>
+void ToBf16(const DotFinish& f, const DotSegment& s) {
+  const int n = int(hn::Lanes(DF())), rows = f.rows, cols = f.cols;
+  const float* sums = static_cast<const float*>(f.sums);
+  uint16_t* y = static_cast<uint16_t*>(f.y);
+  const int64_t y_row = f.y_row, residual_row = s.residual_row;
+  const uint16_t* residual = static_cast<const uint16_t*>(s.residual);
+  const VF low = hn::Set(DF(), s.low);
+  const bool rounds = s.round_bias;
+  for (int column = 0; column < cols; column += n) {
+    const int count = cols - column < n ? cols - column : n;
+    const VF bias = LineAt(s.bias, column, 0);
+    for (int row = 0; row < rows; ++row) {
+      VF v = hn::Add(hn::LoadU(DF(), sums + row * kDotColumns + column), bias);
+      if (kResidual) {
+        if (rounds) v = RoundBf16(v);
+        const auto half = LoadCount(D16(), residual + row * residual_row + column, count);
+        v = hn::Add(v, hn::BitCast(DF(), hn::ShiftLeft<16>(hn::PromoteTo(DU(), half))));
+      }
+      if (kLow) v = hn::IfThenElse(hn::Lt(v, low), low, v);
+      StoreCount(hn::TruncateTo(D16(), hn::ShiftRight<16>(RoundedBits(v))), D16(), y + row * y_row + column, count);
+    }
+  }
+}
+bool RunToBf16(const DotFinish& f, const DotSegment* segments, int count) {
+  const DotSegment& s = segments[0];
+  if (count != 1 || f.integers || f.y_dtype != DType::kBF16 || s.before.data || s.scale.data || s.fused) return false;
+  if (s.has_residual && (s.residual_dtype != DType::kBF16 || s.r_affine)) return false;
+  if (s.round_residual || s.round_clamp || (s.round_bias && !s.has_residual)) return false;
+  if (s.high < std::numeric_limits<float>::infinity()) return false;
+  const bool low = s.low > -std::numeric_limits<float>::infinity();
+  if (s.has_residual)
+    low ? ToBf16<true, true>(f, s) : ToBf16<true, false>(f, s);
+  else
+    low ? ToBf16<false, true>(f, s) : ToBf16<false, false>(f, s);
+  return true;
+}
+
+// ---- any form
+
 template <bool kIntegers, bool kResidual, bool kQuantizes>
-void OneSegment(const DotFinish& f, const DotSegment& s) {
+void OneSegment(const DotFinish& given, const DotSegment& segment) {
+  const DotFinish f = given;
+  const DotSegment s = segment;
   const int n = int(hn::Lanes(DF()));
   for (int column = 0; column < f.cols; column += n) {
     const int count = f.cols - column < n ? f.cols - column : n;
@@ -222,6 +348,7 @@ void OneOf(const DotFinish& f, const DotSegment& s) {
 }
 
 void Segments(const DotFinish& f, const DotSegment* segments, int count) {
+  if (RunTame(f, segments, count) || RunToBf16(f, segments, count)) return;
   if (count == 1) return f.integers ? OneOf<true>(f, *segments) : OneOf<false>(f, *segments);
   return f.integers ? ManySegments<true>(f, segments, count) : ManySegments<false>(f, segments, count);
 }

@@ -31,6 +31,9 @@ struct DotSegment {
   bool quantizes = false, divides = false;
   float step = 1, inverse = 1;  // inverse 0: step's reciprocal is no use, divide by it
   int32_t zero = 0, least = 0, most = 0;
+  /// Set at the call: no value on the way to the quotient can leave 1e30 or be NaN, the reciprocal is good, and clamps
+  /// before it have become bounds of the levels.
+  bool tame = false;
   // Of the call:
   const void* residual = nullptr;  // at the block's first element
   int64_t residual_row = 0;        // elements from row to row; columns are contiguous
