@@ -127,7 +127,7 @@ class Runner {
         if (iy < 0 || iy >= g_.in_h)
           fill(to, p_.cells, 0, g_.group_in() * (p_.wide ? g_.kernel_w : 1) * p_.element);
         else
-          copy_row(image + iy * p_.x.row * p_.element, to);
+          copy_row(image, iy, to);
       }
     }
   }
@@ -162,9 +162,10 @@ class Runner {
     }
   }
 
-  void copy_row(const uint8_t* from, uint8_t* to) const {
+  void copy_row(const uint8_t* image, int64_t iy, uint8_t* to) const {
     const int64_t bytes = g_.group_in() * p_.element, pixel = p_.x.pixel * p_.element;
-    if (p_.wide) return copy_wide_row(from, to);
+    const uint8_t* from = image + iy * p_.x.row * p_.element;
+    if (p_.wide) return copy_wide_row(from, iy, to);
     const int64_t before = std::clamp<int64_t>(g_.pad_left, 0, p_.cells);
     const int64_t after = std::clamp<int64_t>(g_.in_w + g_.pad_left, before, p_.cells);
     fill(to, before, 0, bytes);
@@ -181,16 +182,34 @@ class Runner {
     }
   }
 
-  void copy_wide_row(const uint8_t* from, uint8_t* to) const {
+  /// A cell of 64 bytes of which `bytes` are wanted; all 64 are read.
+  static void copy_line(const uint8_t* from, const uint8_t* mask, uint8_t* to) {
+    for (int i = 0; i < kDotBlock; ++i) to[i] = from[i] & mask[i];
+  }
+
+  void copy_wide_row(const uint8_t* from, int64_t iy, uint8_t* to) const {
     const int64_t bytes = g_.group_in() * p_.element, pixel = p_.x.pixel * p_.element, all = bytes * g_.kernel_w;
     const bool runs = g_.dilation_w == 1 && p_.x_channels_last && !p_.flips && pixel == bytes;
+    // Whole lines may be read as far as the image goes on behind them.
+    int64_t lines = -1;  // up to this pixel
+    uint8_t mask[kDotBlock] = {};
+    if (runs && p_.cell == kDotBlock && p_.x.row * p_.element >= pixel * g_.in_w) {
+      const int64_t behind = (g_.in_h - 1 - iy) * p_.x.row * p_.element + g_.in_w * pixel - kDotBlock;
+      lines = behind < 0 ? -1 : behind / pixel;
+      std::memset(mask, 0xff, size_t(all));
+    }
     for (int64_t ox = 0; ox < g_.out_w; ++ox, to += p_.cell) {
       const int64_t left = ox * g_.stride_w - g_.pad_left;
-      std::memset(to + all, 0, size_t(p_.cell - all));
       if (runs && left >= 0 && left + g_.kernel_w <= g_.in_w) {
-        std::memcpy(to, from + left * pixel, size_t(all));
+        if (left <= lines) {
+          copy_line(from + left * pixel, mask, to);
+        } else {
+          std::memset(to + all, 0, size_t(p_.cell - all));
+          std::memcpy(to, from + left * pixel, size_t(all));
+        }
         continue;
       }
+      std::memset(to + all, 0, size_t(p_.cell - all));
       for (int64_t kx = 0; kx < g_.kernel_w; ++kx) {
         const int64_t ix = left + kx * g_.dilation_w;
         if (ix < 0 || ix >= g_.in_w)

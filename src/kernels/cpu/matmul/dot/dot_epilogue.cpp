@@ -1,6 +1,7 @@
 #include "kernels/cpu/matmul/dot/dot_epilogue.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -172,12 +173,10 @@ namespace {
 /// Largest magnitude of a line; infinite if it holds a NaN.
 double largest(const DotLine& line, int64_t columns, double absent) {
   if (!line.data) return absent;
-  double most = 0;
-  for (int64_t c = 0; c < (line.stride ? columns : 1); ++c) {
-    const double size = std::fabs(double(line.data[c]));
-    if (!(size <= most)) most = std::isnan(size) ? std::numeric_limits<double>::infinity() : size;
-  }
-  return most;
+  uint32_t most = 0;  // as bits: their order is that of magnitudes, infinity and NaN last
+  const int64_t n = line.stride ? columns : 1;
+  for (int64_t c = 0; c < n; ++c) most = std::max(most, std::bit_cast<uint32_t>(line.data[c]) & 0x7fffffff);
+  return most < 0x7f800000 ? double(std::bit_cast<float>(most)) : std::numeric_limits<double>::infinity();
 }
 
 }  // namespace
