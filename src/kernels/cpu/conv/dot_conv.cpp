@@ -184,7 +184,12 @@ class Runner {
 
   /// A cell of 64 bytes of which `bytes` are wanted; all 64 are read.
   static void copy_line(const uint8_t* from, const uint8_t* mask, uint8_t* to) {
-    for (int i = 0; i < kDotBlock; ++i) to[i] = from[i] & mask[i];
+    uint64_t words[kDotBlock / 8], kept[kDotBlock / 8];
+    std::memcpy(words, from, kDotBlock);
+    std::memcpy(kept, mask, kDotBlock);
+#pragma GCC unroll 8
+    for (int i = 0; i < kDotBlock / 8; ++i) words[i] &= kept[i];
+    std::memcpy(to, words, kDotBlock);
   }
 
   void copy_wide_row(const uint8_t* from, int64_t iy, uint8_t* to) const {
