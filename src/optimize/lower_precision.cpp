@@ -110,7 +110,10 @@ void lower(Graph& graph, Decisions& decisions, bool to_bytes) {
 
 }  // namespace
 
-void lower_to_bf16(Graph& graph, Decisions& decisions) { lower(graph, decisions, false); }
+void lower_to_bf16(Graph& graph, Decisions& decisions) {
+  lower(graph, decisions, false);
+  lower_convolutions(graph, decisions);
+}
 void lower_to_int8(Graph& graph, Decisions& decisions) { lower(graph, decisions, true); }
 
 }  // namespace ridgeline
