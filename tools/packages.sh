@@ -2,7 +2,7 @@
 # Installs the Debian 12 packages that a step needs, if any is missing: tools/packages.sh build|test|lint ...
 set -euo pipefail
 
-build=(cmake ninja-build g++ ccache libfmt-dev nlohmann-json3-dev libcli11-dev libhwy-dev libpthreadpool-dev
+build=(cmake ninja-build g++ ccache libfmt-dev nlohmann-json3-dev libcli11-dev libhwy-dev
        libprotobuf-dev protobuf-compiler libonnx-dev libgtest-dev)
 test=(python3 python3-numpy clang-14 libclang-rt-14-dev libonnx-testdata git)
 lint=(python3 clang-format-14 clang-tidy-14 git)

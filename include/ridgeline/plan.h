@@ -18,6 +18,9 @@ struct PlanningOptions {
   /// A second plan of a model keeps to kernels whose weights stand packed, so that it costs milliseconds. Set this to
   /// let every kernel compete again: ResNet-50 packed 31 to 57 MB more for some batches, in 170 to 390 ms.
   bool repack = false;
+  /// Outputs are the same to the bit for any number of threads and whatever the machine's measured ceilings are. Costs
+  /// some speed (docs/scheduling.md) and uses at most 8 threads.
+  bool deterministic = false;
 };
 
 struct PlannedStep {

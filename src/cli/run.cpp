@@ -10,6 +10,7 @@
 #include "core/words.h"
 #include "formats/npy.h"
 #include "machine/energy.h"
+#include "session/sessions.h"
 #include "tune/timing.h"
 
 namespace ridgeline::cli {
@@ -24,6 +25,8 @@ struct Arguments {
   std::string precision = "f32";
   std::string budget;  // --mem-budget
   PrecisionArguments search;
+  bool deterministic = false;
+  int sessions = 0;
 };
 
 Json latency_json(const Samples& s) {
@@ -55,6 +58,42 @@ std::vector<std::string> file_names(const std::vector<std::string>& names) {
   return files;
 }
 
+// Another plan of the same graph, without what --deterministic asks for, by turns with it: what that costs.
+void add_cost_of_determinism(const PlanOptions& planned, Compiled& compiled, ConstantStore& store, const Feeds& feeds,
+                             Runner& runner, double seconds, Json& document, std::string& text) {
+  PlanOptions free = planned;
+  free.deterministic = false;
+  free.ceilings = cached_ceilings();
+  Runner other(std::make_shared<const Plan>(make_plan(compiled.graph, free, store)), feeds);
+  TimingOptions timing;
+  timing.min_seconds = seconds;
+  timing.min_samples = 3;
+  const std::vector<Samples> both = measure_interleaved({[&] { runner.run(); }, [&] { other.run(); }}, timing);
+  const double ratio = median_ratio(both[0], both[1]);
+  document["deterministic"] = {{"lanes", runner.executor().plan().lanes},
+                               {"time_ratio", ratio},
+                               {"latency_ms", latency_json(both[0])},
+                               {"latency_ms_without", latency_json(both[1])}};
+  text += fmt::format("deterministic: {:.3f} ms, without {:.3f}; it costs {:+.1f} % (median of pairs)\n",
+                      both[0].median() / 1e6, both[1].median() / 1e6, (ratio - 1) * 100);
+}
+
+void add_sessions(const std::shared_ptr<const Plan>& plan, const Feeds& feeds, int most, double seconds, Json& document,
+                  std::string& text) {
+  Json rows = Json::array();
+  text += fmt::format("{:<9} {:>10} {:>9} {:>11} {:>9}   of {} threads each, at most\n", "sessions", "runs/s", "of one",
+                      "median ms", "p99 ms", plan->threads);
+  for (const SessionsRow& row : measure_sessions(plan, feeds, most, seconds)) {
+    rows.push_back({{"sessions", row.sessions},
+                    {"runs_per_s", row.runs_per_s},
+                    {"throughput_ratio", row.ratio},
+                    {"latency_ms", latency_json(row.latency)}});
+    text += fmt::format("{:<9} {:>10.2f} {:>9.2f} {:>11.3f} {:>9.3f}\n", row.sessions, row.runs_per_s, row.ratio,
+                        row.latency.median() / 1e6, row.latency.p99() / 1e6);
+  }
+  document["sessions"] = rows;
+}
+
 void run(const Common& common, const Arguments& arguments) {
   const int64_t at_start = resident_bytes();
   Model model = arguments.model.load(common);
@@ -67,7 +106,11 @@ void run(const Common& common, const Arguments& arguments) {
     options.pipeline.lossy.insert("lower_to_" + arguments.precision);
   }
   options.plan.threads = common.threads;
-  options.consume = true;
+  options.plan.deterministic = arguments.deterministic;
+  if (arguments.sessions > 0 && (arguments.seconds <= 0 || !arguments.budget.empty()))
+    fail(ErrorCode::kUsage, "--sessions goes with --time SECONDS, and without --mem-budget");
+  const bool compares = arguments.deterministic && arguments.seconds > 0 && arguments.budget.empty();
+  options.consume = !compares;  // the other plan packs its own
   set_budget(options, arguments.budget, at_start);
   std::optional<PrecisionPlan> lowered;
   naming_file(arguments.model.path,
@@ -150,6 +193,13 @@ void run(const Common& common, const Arguments& arguments) {
         samples.median() / 1e6, samples.p10() / 1e6, samples.p90() / 1e6, samples.count(), model.load_ms,
         compiled.optimize_ms + compiled.plan_ms, double(most_resident_bytes()) / 1048576,
         double(store.bytes()) / 1048576, double(compiled.plan->arena_bytes) / 1048576);
+    if (compares) {
+      PlanOptions planned = plan_options_for(options.pipeline, options.plan);
+      planned.bindings = model.bindings;
+      add_cost_of_determinism(planned, compiled, store, feeds, runner, arguments.seconds, document, text);
+    }
+    if (arguments.sessions > 0)
+      add_sessions(compiled.plan, feeds, arguments.sessions, arguments.seconds, document, text);
   }
   check_budget(arguments.budget);
   common.show(document, text);
@@ -176,8 +226,12 @@ void add_run(CLI::App& app, Common& common) {
   command->add_option("--mem-budget", arguments->budget,
                       "Most memory that the process may take (150MB, 143MiB): smaller kernels are chosen, or refused");
   arguments->search.add_to(command);
-  command->add_flag_function(
-      "--deterministic", [](int64_t) { later("--deterministic"); }, "A later release");
+  command->add_flag("--deterministic", arguments->deterministic,
+                    "Outputs that are the same to the bit for any number of threads; with --time also what that costs");
+  command
+      ->add_option("--sessions", arguments->sessions,
+                   "With --time: also the throughput of 1 to N sessions at once in this process")
+      ->check(whole_number(1, 64));
 }
 
 }  // namespace ridgeline::cli

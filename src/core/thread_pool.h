@@ -1,14 +1,13 @@
-// The one pool of threads. Fork and join over ranges; static partitions; never nested.
+// The one pool of threads. Fork and join over ranges; static partitions.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 #include <utility>
 
-namespace ridgeline {
+#include "core/cores.h"
 
-/// Cores that this process may use: the affinity mask, cut by the container's CPU quota (cgroup v1 and v2); at least 1.
-int available_cores();
+namespace ridgeline {
 
 /// A callable that is only called while it lives: no copy, no allocation (std::function allocates for captures over two
 /// words, and a run may not allocate).
@@ -28,20 +27,42 @@ class RangeFunction {
 };
 
 /// A view of the shared pool with a limit on threads. `threads == 1` never touches the pool: work runs inline.
+///
+/// How a range is cut depends on `threads()` alone, never on how many threads are free: if other sessions or processes
+/// keep the helpers, the caller does their parts too. With `lanes` given, a range is cut for that many whatever the
+/// number of threads, so that results are the same to the bit for any number (Plan, deterministic).
 class ThreadPool {
  public:
   explicit ThreadPool(int threads);  // 0: available_cores()
-  int threads() const { return threads_; }
+  ThreadPool(int threads, int lanes);
+
+  /// Into how many parts a range is cut at most: kernels count their workspaces by it.
+  int threads() const { return lanes_; }
+  /// The same pool cut into fewer parts.
+  ThreadPool at_most(int threads) const;
 
   /// Calls body(begin, end, thread) for disjoint ranges that cover [0, count); at most `threads()` calls, range sizes
-  /// are multiples of `grain` but for the last. Runs inline if the ranges would be one. body must not throw.
+  /// are multiples of `grain` but for the last. Runs inline if the ranges would be one. If a body throws, the others
+  /// end and the first that was thrown is thrown here.
   void run(int64_t count, int64_t grain, RangeFunction body) const;
 
   /// Nanoseconds the calling thread waited at barriers for the others since it was last asked (profile's wait time).
   static int64_t take_wait_ns();
 
  private:
-  int threads_;
+  int threads_;  // that may work at a time
+  int lanes_;
+};
+
+/// While it lives the calling thread counts as one that computes, also between its regions: the pool lends others no
+/// more helpers than cores are left. k sessions on k cores then run on one thread each instead of interrupting each
+/// other's helpers.
+class PoolSession {
+ public:
+  PoolSession();
+  ~PoolSession();
+  PoolSession(const PoolSession&) = delete;
+  PoolSession& operator=(const PoolSession&) = delete;
 };
 
 }  // namespace ridgeline

@@ -152,9 +152,9 @@ Ceilings ceilings_when_shared(Ceilings c) {
   return c;
 }
 
-Ceilings unmeasured_ceilings() {
+Ceilings unmeasured_ceilings(int cores) {
   Ceilings c;
-  c.cores = this_cpu().cores;
+  c.cores = cores;
   c.caches = this_cpu().caches;
   const auto rate = [&](double one) { return Rate{one, one * c.cores}; };
   c.f32 = rate(100), c.bf16 = rate(200), c.u8s8 = rate(400);

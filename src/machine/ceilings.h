@@ -67,7 +67,7 @@ Ceilings ceilings_when_shared(Ceilings ceilings);
 
 /// Round numbers in plausible proportion, for choosing among kernels where nothing was measured yet, and for tests.
 /// Their fingerprint is empty: no report may show them as roofs.
-Ceilings unmeasured_ceilings();
+Ceilings unmeasured_ceilings(int cores = this_cpu().cores);
 
 /// RIDGELINE_CACHE_DIR, else XDG_CACHE_HOME/ridgeline, else HOME/.cache/ridgeline; nothing if none is set.
 std::optional<std::filesystem::path> cache_directory();

@@ -12,7 +12,7 @@ int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().co
 }  // namespace
 
 Executor::Executor(std::shared_ptr<const Plan> plan)
-    : plan_(std::move(plan)), arena_(allocate(plan_->arena_bytes)), pool_(plan_->threads) {
+    : plan_(std::move(plan)), arena_(allocate(plan_->arena_bytes)), pool_(plan_->threads, plan_->lanes) {
   char* const arena = static_cast<char*>(arena_.get());
   const size_t steps = plan_->steps.size();
   step_inputs_.resize(steps);
@@ -76,6 +76,7 @@ void run_step(const Step& step, const Buffers& buffers, const ThreadPool& pool) 
 }  // namespace
 
 void Executor::run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs) {
+  const PoolSession session;
   bind(inputs, outputs);
   const std::vector<Step>& steps = plan_->steps;
   for (size_t s = 0; s < steps.size(); ++s) {
@@ -86,6 +87,7 @@ void Executor::run(const std::vector<const void*>& inputs, const std::vector<voi
 
 void Executor::run_profiled(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
                             std::vector<StepTime>& times) {
+  const PoolSession session;
   bind(inputs, outputs);
   const std::vector<Step>& steps = plan_->steps;
   ThreadPool::take_wait_ns();
@@ -100,6 +102,7 @@ void Executor::run_profiled(const std::vector<const void*>& inputs, const std::v
 
 void Executor::run_observed(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
                             const std::function<void(int, int, const TensorView&)>& observe) {
+  const PoolSession session;
   bind(inputs, outputs);
   const std::vector<Step>& steps = plan_->steps;
   for (size_t s = 0; s < steps.size(); ++s) {

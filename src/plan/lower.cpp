@@ -75,9 +75,16 @@ Floor step_floor(const Problem& problem, const Cost& cost, const Ceilings& ceili
 
 Lowering::Lowering(Graph& graph, const PlanOptions& options, const Ceilings& ceilings, ConstantStore& store,
                    bool consume)
-    : graph_(graph), options_(options), ceilings_(ceilings), store_(store), consume_(consume) {
+    : graph_(graph),
+      options_(options),
+      ceilings_(ceilings),
+      choosing_(options.deterministic ? unmeasured_ceilings(kDeterministicLanes) : ceilings),
+      store_(store),
+      consume_(consume) {
   threads_ = ThreadPool(options.threads).threads();
+  lanes_ = options.deterministic ? kDeterministicLanes : threads_;
   plan_.threads = threads_;
+  plan_.lanes = lanes_;
   bindings_ = options.bindings;
   for (const std::string& symbol : graph.symbols()) bindings_.emplace(symbol, 1);
 }
@@ -174,7 +181,7 @@ Problem Lowering::problem_of(const Node& node) {
   Problem p;
   p.op = node.op;
   p.attributes = node.attributes;
-  p.threads = threads_;
+  p.threads = lanes_;
   p.op_inputs = node.op_inputs;
   for (ValueId v : node.inputs) p.inputs.push_back(operand_of(v));
   for (ValueId v : node.outputs) {

@@ -77,11 +77,13 @@ class Lowering {
 
   Graph& graph_;
   const PlanOptions& options_;
-  const Ceilings& ceilings_;
+  const Ceilings& ceilings_;  // for floors
+  const Ceilings choosing_;   // for kernels
   ConstantStore& store_;
   const bool consume_;
   int64_t weight_bytes_ = 0;  // alive now: in the graph or packed
   int threads_;
+  int lanes_;  // what kernels are told as threads
   Bindings bindings_;
   Plan plan_;
   std::vector<NodeId> order_;

@@ -128,7 +128,7 @@ void Lowering::prefer_packed(const Node& node, const Problem& problem, Choice& c
     for (const Tile& tile : kernel.tiles ? kernel.tiles(problem) : std::vector<Tile>{candidate.tile}) {
       candidate.tile = tile;
       if (!stands_packed(node, problem, candidate)) continue;
-      candidate.estimate_ns = kernel.estimate(problem, tile, ceilings_);
+      candidate.estimate_ns = kernel.estimate(problem, tile, choosing_);
       if (candidate.estimate_ns >= least) continue;
       least = candidate.estimate_ns;
       choice.candidates[i] = candidate;
@@ -137,8 +137,8 @@ void Lowering::prefer_packed(const Node& node, const Problem& problem, Choice& c
   }
 }
 
-// Where memory has a price: the kernel and tile of the least estimate + price * (weights as it stores them + workspace).
-// Of a plan's workspaces only the largest counts in the end; here each does, which is an upper bound.
+// Where memory has a price: the kernel and tile of the least estimate + price * (weights as it stores them +
+// workspace). Of a plan's workspaces only the largest counts in the end; here each does, which is an upper bound.
 void Lowering::prefer_small(const Problem& problem, Choice& choice) const {
   double least = std::numeric_limits<double>::infinity();
   for (size_t i = 0; i < choice.candidates.size(); ++i) {
@@ -147,7 +147,7 @@ void Lowering::prefer_small(const Problem& problem, Choice& choice) const {
     if (!candidate.support.ok || (is_reference(kernel) && !is_reference(*choice.winner().kernel))) continue;
     for (const Tile& tile : kernel.tiles ? kernel.tiles(problem) : std::vector<Tile>{candidate.tile}) {
       candidate.tile = tile;
-      candidate.estimate_ns = kernel.estimate(problem, tile, ceilings_);
+      candidate.estimate_ns = kernel.estimate(problem, tile, choosing_);
       const double cost = candidate.estimate_ns + options_.ns_per_byte * double(bytes_of_call(problem, candidate));
       if (cost >= least) continue;
       least = cost;
@@ -163,13 +163,13 @@ void Lowering::consider(std::optional<Variant>& best, const Node& node, Problem 
   const std::string_view forced = forced_kernel(options_, node);
   for (const auto& [input, layout] : copies) {
     const Operand& operand = problem.inputs[size_t(input)];
-    variant.cost_ns += ceilings_.stream_ns(operand.bytes(), operand.bytes(), threads_);
+    variant.cost_ns += choosing_.stream_ns(operand.bytes(), operand.bytes(), lanes_);
     problem.inputs[size_t(input)].layout = layout;
   }
   // A kernel that was asked for by name may want other layouts than these: another variant has them.
   for (const Kernel* kernel : kernels_of(problem.op->name))
     if (kernel->name == forced && !kernel->supports(problem).ok) return;
-  variant.choice = choose_kernel(problem, ceilings_, forced);
+  variant.choice = choose_kernel(problem, choosing_, forced);
   if (options_.keep_packings && forced.empty()) prefer_packed(node, problem, variant.choice);
   if (options_.ns_per_byte > 0 && forced.empty()) {
     prefer_small(problem, variant.choice);
@@ -204,7 +204,7 @@ Lowering::Variant Lowering::best_variant(const Node& node, const Problem& proble
     if (!to_channels_last.empty()) consider(best, node, p, to_channels_last);
     if (best && !best->reference) return std::move(*best);
   }
-  if (!best) choose_kernel(problem, ceilings_, forced_kernel(options_, node));  // which says why not
+  if (!best) choose_kernel(problem, choosing_, forced_kernel(options_, node));  // which says why not
   assert(best);
   return std::move(*best);
 }
@@ -265,7 +265,7 @@ Lowering::Ref Lowering::emit_copy(const std::string& name, const std::vector<std
                                   DType dtype, const Layout& to, std::optional<Ref> target) {
   Problem p;
   p.op = &copy_op();
-  p.threads = threads_;
+  p.threads = lanes_;
   p.op_inputs = 1;
   Operand in, out;
   in.dtype = out.dtype = dtype;
@@ -277,7 +277,7 @@ Lowering::Ref Lowering::emit_copy(const std::string& name, const std::vector<std
   step.kind = Step::Kind::kCopy;
   step.name = name;
   step.origin = origin;
-  step.choice = choose_kernel(p, ceilings_, options_.reference_only ? kReferenceKernel : "");
+  step.choice = choose_kernel(p, choosing_, options_.reference_only ? kReferenceKernel : "");
   step.call = bind_kernel(p, step.choice.winner());
   step.predicted_ns = step.choice.winner().estimate_ns;
   Ref ref = target ? *target : Ref{new_buffer(bytes_of(dtype, to.span()), -1), 0, to, true};

@@ -81,6 +81,8 @@ struct Plan {
   };
   std::vector<PassThrough> pass_through;
   int threads = 1;
+  /// Into how many parts a step is cut at most; more than `threads` in a deterministic plan.
+  int lanes = 1;
 
   int64_t constant_bytes() const;
   int64_t bytes_moved() const;              // over the steps, workspace and reorders included
@@ -89,6 +91,10 @@ struct Plan {
   int kernel_count() const { return int(steps.size()); }
   std::string text() const;  // golden-tested
 };
+
+/// Steps of a deterministic plan are cut for so many threads whatever the number that runs them. More would serve
+/// larger machines and cost small ones: docs/scheduling.md has the figures.
+inline constexpr int kDeterministicLanes = 8;
 
 struct PlanOptions {
   int threads = 0;                            // 0: what the container allows
@@ -103,6 +109,10 @@ struct PlanOptions {
   double ns_per_byte = 0;
   /// Only to learn what the plan takes: weights get their place, but are not packed. Such a plan must not run.
   bool dry = false;
+  /// Results that are the same to the bit for any number of threads and whatever was measured or tuned on the machine:
+  /// kernels are chosen by neutral ceilings and cut their work into kDeterministicLanes parts. The instruction sets and
+  /// cache sizes of the machine still count.
+  bool deterministic = false;
   const Ceilings* ceilings = nullptr;  // null: the machine's cached ones, else neutral ones
 };
 

@@ -98,8 +98,8 @@ PlannedModel plan(const OptimizedModel& model, const PlanningOptions& options, c
   const Bindings dims(options.dims.begin(), options.dims.end());
   check_dims(state.graph, dims);
   for (const auto& [name, extent] : dims) planning.bindings[name] = extent;
-  std::string key =
-      fmt::format("{} {} {} {}", context.threads(), context.measured(), options.reference_only, options.repack);
+  std::string key = fmt::format("{} {} {} {} {}", context.threads(), context.measured(), options.reference_only,
+                                options.repack, options.deterministic);
   for (const auto& [name, extent] : planning.bindings) key += fmt::format(" {}={}", name, extent);
   for (const auto& [node, kernel] : options.kernels) key += fmt::format(" {}:{}", node, kernel);
   for (auto it = state.plans.begin(); it != state.plans.end(); ++it) {
@@ -109,8 +109,9 @@ PlannedModel plan(const OptimizedModel& model, const PlanningOptions& options, c
   }
   planning.forced = options.kernels;
   planning.reference_only = options.reference_only;
+  planning.deterministic = options.deterministic;
   planning.ceilings = context.measured() ? &context.state().ceilings : nullptr;
-  planning.keep_packings = !state.plans.empty() && !options.repack && !options.reference_only;
+  planning.keep_packings = !state.plans.empty() && !options.repack && !options.reference_only && !options.deterministic;
   planning = plan_options_for(state.pipeline, planning);
   auto planned = std::make_shared<PlannedModel::State>();
   planned->plan = std::make_shared<const Plan>(make_plan(state.graph, planning, state.store));

@@ -270,7 +270,7 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool)
         runner.transform_output(block, 0, runner.tiles_of(block), m);
       }
     };
-    return ThreadPool(std::min(s.threads, pool.threads())).run(s.blocks, 1, std::ref(body));
+    return pool.at_most(s.threads).run(s.blocks, 1, std::ref(body));
   }
   float* v = workspace;
   float* m = v + s.products * s.v_step;

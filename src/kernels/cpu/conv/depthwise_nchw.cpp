@@ -198,8 +198,7 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool)
       run_strip(s, buffers, image, channel, strip, copy, true);
     }
   };
-  ThreadPool(std::min(call.problem.threads, pool.threads()))
-      .run(s.g.images * s.g.in_channels * s.strips, 1, std::ref(body));
+  pool.at_most(call.problem.threads).run(s.g.images * s.g.in_channels * s.strips, 1, std::ref(body));
 }
 
 }  // namespace

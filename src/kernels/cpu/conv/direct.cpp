@@ -318,8 +318,7 @@ void direct_conv(const DirectPlan& plan, const ConvBuffers& buffers, const Threa
     for (int64_t i = begin; i < end; ++i) runner.unit(i, copy);
   };
   if (plan.threads <= 1) return body(0, units, 0);
-  ThreadPool(std::min(plan.threads, pool.threads()))
-      .run(units, 1, std::ref(body));  // a reference: std::function allocates nothing
+  pool.at_most(plan.threads).run(units, 1, std::ref(body));  // a reference: std::function allocates nothing
 }
 
 }  // namespace ridgeline::cpu

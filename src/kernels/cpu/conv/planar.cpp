@@ -136,7 +136,7 @@ void planar_conv(const PlanarPlan& plan, const ConvBuffers& buffers, const Threa
     for (int64_t i = begin; i < end; ++i) runner.unit(i, panels);
   };
   if (plan.threads <= 1) return body(0, units, 0);
-  ThreadPool(std::min(plan.threads, pool.threads())).run(units, 1, std::ref(body));
+  pool.at_most(plan.threads).run(units, 1, std::ref(body));
 }
 
 }  // namespace ridgeline::cpu

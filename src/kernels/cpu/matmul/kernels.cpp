@@ -92,9 +92,7 @@ std::shared_ptr<const void> prepare_any(const Problem& problem, const Tile&) {
 }
 
 // The workspace was sized for the problem's threads.
-ThreadPool limited(const KernelCall& call, const ThreadPool& pool) {
-  return ThreadPool(std::min(pool.threads(), std::max(1, call.problem.threads)));
-}
+ThreadPool limited(const KernelCall& call, const ThreadPool& pool) { return pool.at_most(call.problem.threads); }
 
 void run_gemm(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool) {
   const ProductContext context{&call.state_as<Product>(), &buffers};

@@ -232,7 +232,7 @@ class Run {
 void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& given) {
   const LowShape& s = call.state_as<LowProduct>().shape;
   if (s.m == 0 || s.n == 0) return;
-  const ThreadPool pool(std::min(given.threads(), std::max(1, call.problem.threads)));
+  const ThreadPool pool = given.at_most(call.problem.threads);
   const Run work(call, buffers);
   if (s.quantize || s.a != DType::kF32) {
     const auto body = [&work](int64_t begin, int64_t end, int thread) { work.activations(begin, end, thread); };
@@ -298,7 +298,7 @@ void run_bf16(const KernelCall& call, const Buffers& buffers, const ThreadPool& 
   gemm.panels = static_cast<const uint8_t*>(buffers.inputs[1]);
   gemm.finish = finish_bf16;
   gemm.context = &context;
-  dot_gemm(gemm, buffers.workspace, ThreadPool(std::min(given.threads(), std::max(1, call.problem.threads))));
+  dot_gemm(gemm, buffers.workspace, given.at_most(call.problem.threads));
 }
 
 }  // namespace
