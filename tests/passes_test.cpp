@@ -90,7 +90,7 @@ TEST(Passes, AnySubsetInAnyOrderKeepsTheFunction) {
     Graph after = g.graph;
     std::vector<const Pass*> order;
     for (const Pass& p : passes())
-      if (pick(3)) order.push_back(&p);
+      if (pick(3) && p.pass_class != PassClass::kLossy) order.push_back(&p);
     std::shuffle(order.begin(), order.end(), random);
     std::string names;
     for (const Pass* p : order) {
@@ -104,6 +104,13 @@ TEST(Passes, AnySubsetInAnyOrderKeepsTheFunction) {
     SCOPED_TRACE(fmt::format("round {}: {}", round, names));
     expect_same(g.graph, after);
     if (testing::Test::HasFailure()) return;
+    for (const Pass& p : passes()) {  // those that round leave a sound graph, if not the same function
+      if (p.pass_class != PassClass::kLossy) continue;
+      Decisions d;
+      d.pass = std::string(p.name);
+      p.run(after, d);
+      ASSERT_TRUE(after.verify().empty()) << p.name << ": " << after.verify().front();
+    }
   }
 }
 
