@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <cmath>
+#include <cstring>
 #include <random>
 
 #include "ir/graph.h"
@@ -51,6 +52,7 @@ struct Engine {
   int residual;        // 0 none, 1 apart, 2 C itself
   bool bias, clamp, hook;
   int threads;
+  GemmTile tile;
 };
 
 std::ostream& operator<<(std::ostream& out, const Engine& e) {
@@ -69,6 +71,8 @@ void run_engine(const Engine& e, bool few_rows) {
   std::mt19937 random(unsigned(e.m * 131 + e.n * 17 + e.k));
   Gemm g;
   g.m = e.m, g.n = e.n, g.k = e.k;
+  g.tile = e.tile;
+  g.may_split_k = true;
   int64_t a_span, b_span, b_row, b_col;
   set_strides(e.a_form, e.m, e.k, g.a.row_stride, g.a.k_stride, a_span);
   set_strides(e.b_form % 3, e.k, e.n, b_row, b_col, b_span);
@@ -99,9 +103,10 @@ void run_engine(const Engine& e, bool few_rows) {
           block.c[r * block.ldc + j] += float(block.row + r) + float(block.col + j) / 64;
     };
   const ThreadPool pool(e.threads);
-  const std::shared_ptr<void> workspace = allocate(gemm_workspace_bytes(g, e.threads) + 1);
+  const int64_t bytes = few_rows ? matvec_workspace_bytes(g, e.threads) : gemm_workspace_bytes(g, e.threads);
+  const std::shared_ptr<void> workspace = allocate(bytes + 1);
   if (few_rows)
-    matvec(g, pool);
+    matvec(g, workspace.get(), pool);
   else
     gemm(g, workspace.get(), pool);
   for (int64_t r = 0; r < e.m; ++r) {
@@ -151,6 +156,32 @@ TEST_P(MatMulTargets, Engine) {
   run_engine({30, 40, 3000, 0, 3, 1, true, true, true, 2}, false);
   run_engine({900, 33, 300, 1, 2, 2, true, true, false, 2}, false);
   run_engine({20, 700, 1021, 0, 1, 0, false, false, true, 1}, false);
+}
+
+TEST_P(MatMulTargets, LongSumsAreSplit) {
+  const auto parts = [](int64_t m, int64_t n, int64_t k) {
+    Gemm g;
+    g.m = m, g.n = n, g.k = k;
+    g.may_split_k = true;
+    return make_blocking(g, 1).parts_k;
+  };
+  EXPECT_EQ(parts(4, panel_width(), 40000), 9);
+  EXPECT_EQ(parts(4, panel_width(), 4000), 1);
+  EXPECT_EQ(parts(4, 40 * panel_width(), 40000), 1);  // tiles enough
+  run_engine({3, 20, 20001, 0, 3, 1, true, true, true, 2}, false);
+  run_engine({5, 17, 20001, 0, 3, 2, true, true, true, 1}, false);
+  run_engine({5, 33, 9000, 1, 0, 0, true, false, false, 3}, false);
+  run_engine({4, 70, 9001, 2, 1, 2, false, true, false, 2}, false);
+  run_engine({3, 20, 20001, 0, 3, 1, true, true, true, 2}, true);
+  run_engine({1, 7, 30000, 0, 3, 2, true, false, true, 3}, true);
+}
+
+TEST_P(MatMulTargets, TilesThatAreAskedFor) {
+  for (const GemmTile tile : {GemmTile{1, 1, 1}, GemmTile{14, 64, 50}, GemmTile{100, 32, 7}, GemmTile{3, 1000, 1000}}) {
+    run_engine({45, 70, 101, 0, 3, 1, true, true, true, 2, tile}, false);
+    run_engine({45, 70, 101, 1, 0, 2, true, false, false, 2, tile}, false);
+    run_engine({45, 70, 101, 2, 1, 0, false, false, true, 1, tile}, false);
+  }
 }
 
 TEST_P(MatMulTargets, SpecialValues) {
@@ -299,6 +330,22 @@ TEST(MatMul, ResidualMayShareTheOutput) {
   test::expect_close(test::run_kernel(kMatMulPacked[0], op("MatMul"), deep, 1, 1, 2), deep, 32, 64);
   const Problem gelu = parse_problem(op("MatMul"), "a=f32[4,3] b=f32[3,5]! e1=f32[4,5] epilogue='v * sigmoid(v) + e1'");
   EXPECT_FALSE(kMatMulPacked[0].in_place(gelu, 2));
+}
+
+// The order of a sum does not depend on the threads.
+TEST(MatMul, LongSumsHaveTheSameBitsOnAnyNumberOfThreads) {
+  for (const char* keys :
+       {"a=f32[1,40000] b=f32[40000,24]!", "a=f32[9,30000] b=f32[30000,40]! e1=f32[40] epilogue='v + e1'"}) {
+    for (const Kernel* kernel : {&kMatVec[0], &kMatMulPacked[0]}) {
+      if (!kernel->supports(parse_problem(op("MatMul"), keys)).ok) continue;
+      const test::Result one = test::run_kernel(*kernel, op("MatMul"), keys, 1, 1);
+      const test::Result three = test::run_kernel(*kernel, op("MatMul"), keys, 3, 1);
+      EXPECT_EQ(std::memcmp(one.got[0].data(), three.got[0].data(), size_t(one.got[0].bytes())), 0) << keys;
+      // A part of some 4,096 additions to sums as large as the root of k: sqrt(4096) roundings, four times as the
+      // worst.
+      test::expect_close(one, keys, 256, 200);
+    }
+  }
 }
 
 TEST(MatMul, ReasonsAreGiven) {

@@ -7,6 +7,17 @@
 #include "tune/probes.h"
 
 namespace ridgeline::cli {
+namespace {
+
+std::string chosen_words(const BenchRow& row, const BenchResult& result) {
+  std::string words = row.chosen ? "<- chosen " : "";
+  if (row.chosen && (result.chosen_by == "tuned" || result.chosen_by == "table"))
+    words += "by " + result.chosen_by + " ";
+  if (const std::string tile = tile_words(row.tile); !tile.empty()) words += "tile=" + tile + " ";
+  return words;
+}
+
+}  // namespace
 
 void add_bench(CLI::App& app, Common& common) {
   struct Arguments {
@@ -39,6 +50,7 @@ void add_bench(CLI::App& app, Common& common) {
         options.warm = given.warm;
         options.seconds = arguments->seconds;
         options.forced = given.forced;
+        options.tile = given.tile;
         options.rivals = arguments->rivals;
         common.progress(fmt::format("ridgeline: timing each kernel, {} s or a few runs of it", arguments->seconds));
         const BenchResult r = bench(given.problem, ceilings, options);
@@ -55,8 +67,14 @@ void add_bench(CLI::App& app, Common& common) {
         text += fmt::format("{:<28} {:>11} {:>11} {:>11} {:>9} {:>9} {:>6} {:>6}\n", "kernel", "median us", "p10",
                             "p90", "Gop/s", "GB/s", "roof", "burst");
         for (const BenchRow& row : r.rows) {
-          Json entry = {{"name", row.name},     {"rival", row.rival},   {"supported", row.supported},
-                        {"reason", row.reason}, {"layout", row.layout}, {"chosen", row.chosen}};
+          Json entry = {
+              {"name", row.name},     {"rival", row.rival},   {"supported", row.supported},  {"reason", row.reason},
+              {"layout", row.layout}, {"chosen", row.chosen}, {"tile", tile_words(row.tile)}};
+          if (row.tile_check && row.tile_check->fits())
+            entry.update({{"tile_bytes", row.tile_check->bytes},
+                          {"tile_limit_bytes", row.tile_check->limit},
+                          {"tile_padding_share", row.tile_check->padding_share}});
+          if (row.chosen) entry["chosen_by"] = r.chosen_by;
           if (row.timed()) {
             entry.update({{"median_us", row.samples.median() / 1e3},
                           {"p10_us", row.samples.p10() / 1e3},
@@ -70,7 +88,8 @@ void add_bench(CLI::App& app, Common& common) {
                 row.burst_share > 0 ? fmt::format("{:>5.0f}%", row.burst_share * 100) : std::string(6, ' ');
             text += fmt::format("{:<28} {:>11.2f} {:>11.2f} {:>11.2f} {:>9.1f} {:>9.2f} {:>5.0f}% {} {}{}\n", row.name,
                                 row.samples.median() / 1e3, row.samples.p10() / 1e3, row.samples.p90() / 1e3, row.gop_s,
-                                row.gb_s, row.roof_share * 100, burst, row.chosen ? "<- chosen " : "", row.layout);
+                                row.gb_s, row.roof_share * 100, burst, chosen_words(row, r), row.layout);
+            if (row.tile_check) text += tile_line(*row.tile_check, row.tile);
           } else {
             text += fmt::format("{:<28} {}\n", row.name, row.reason);
           }
@@ -81,6 +100,7 @@ void add_bench(CLI::App& app, Common& common) {
                      {"bytes", r.cost.bytes()},
                      {"floor_us", r.floor.time_ns / 1e3},
                      {"bound", std::string(name(r.floor.bound))},
+                     {"chosen_by", r.chosen_by},
                      {"ceiling", r.ceiling},
                      {"threads", threads},
                      {"kernels", kernels}},

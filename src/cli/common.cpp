@@ -14,6 +14,7 @@
 #include "core/words.h"
 #include "formats/npy.h"
 #include "session/load.h"
+#include "tune/known.h"
 
 namespace ridgeline::cli {
 namespace {
@@ -23,6 +24,8 @@ constexpr double kLeastSeconds = 0.001, kMostSeconds = 86400;
 }  // namespace
 
 void Common::show(const Json& result, const std::string& text) const {
+  if (const std::string trouble = known_trouble(); !trouble.empty())
+    notes.push_back("choices are made without tuned results: " + trouble);
   // The text first: a JSON file that cannot be written loses nothing then.
   if (!json_only() && !quiet) {
     std::string shown = printable(text);

@@ -73,6 +73,8 @@ void add_verify(CLI::App& app, Common& common);
 void add_passes(CLI::App& app, Common& common);
 void add_bench(CLI::App& app, Common& common);
 void add_cost(CLI::App& app, Common& common);
+void add_tune(CLI::App& app, Common& common);
+void add_regret(CLI::App& app, Common& common);
 void add_check(CLI::App& app, Common& common);
 void add_suite(CLI::App& app, Common& common);
 void add_pareto(CLI::App& app, Common& common);

@@ -41,7 +41,24 @@ void add_cost(CLI::App& app, Common& common) {
         for (const std::string& l : levers.right) text += "  helps      " + l + "\n";
         for (const std::string& l : levers.wrong) text += "  does not   " + l + "\n";
         text += fmt::format("  backward   {} FLOPs, {} bytes\n", backward_flops, backward_bytes);
+        Json tiles = Json::array();
+        if (bench.tile) {
+          for (const auto& [kernel, check] : check_tile_everywhere(bench.problem, ceilings, *bench.tile)) {
+            text +=
+                fmt::format("  {}{}", kernel,
+                            check.fits() ? tile_line(check, *bench.tile) : fmt::format(": {}\n", tile_refusal(check)));
+            tiles.push_back({{"kernel", kernel},
+                             {"fits", check.fits()},
+                             {"reason", check.fits() ? "" : tile_refusal(check)},
+                             {"bytes", check.bytes},
+                             {"limit_bytes", check.limit},
+                             {"over_bytes", check.over()},
+                             {"unit", check.unit},
+                             {"padding_share", check.padding_share}});
+          }
+        }
         common.show({{"problem", bench.words},
+                     {"tiles", tiles},
                      {"flops", cost.flops},
                      {"bytes", cost.bytes()},
                      {"intensity", intensity},

@@ -15,6 +15,13 @@ bool concerns(const std::vector<std::string>& nodes, const std::string& node) {
   return node.empty() || std::find(nodes.begin(), nodes.end(), node) != nodes.end();
 }
 
+// A measurement overrules the estimates, whatever they say.
+std::string why_not(const Candidate& c, const Step& step) {
+  const bool measured = step.choice.chosen_by == "tuned" || step.choice.chosen_by == "table";
+  return fmt::format("estimated at {:.1f} us, the chosen one at {:.1f} us{}", c.estimate_ns / 1e3,
+                     step.predicted_ns / 1e3, measured ? ", and that was measured to be faster" : "");
+}
+
 void explain(const Common& common, const ModelArguments& arguments, const std::string& node) {
   Model model = arguments.load(common);
   std::vector<std::string> known;
@@ -56,9 +63,7 @@ void explain(const Common& common, const ModelArguments& arguments, const std::s
                         known_as.empty() ? "" : " = " + known_as, problem_words(step.call.problem));
     for (const Candidate& c : step.choice.candidates) {
       if (c.kernel == step.call.kernel) continue;
-      const std::string why = c.support.ok ? fmt::format("estimated at {:.1f} us, the chosen one at {:.1f} us",
-                                                         c.estimate_ns / 1e3, step.predicted_ns / 1e3)
-                                           : c.support.reason;
+      const std::string why = c.support.ok ? why_not(c, step) : c.support.reason;
       rejected.push_back({{"kernel", std::string(c.kernel->name)}, {"reason", why}});
       text += fmt::format("      not {}: {}\n", c.kernel->name, why);
     }
@@ -67,6 +72,7 @@ void explain(const Common& common, const ModelArguments& arguments, const std::s
                         {"problem", problem_words(step.call.problem)},
                         {"chosen", chosen},
                         {"chosen_by", step.choice.chosen_by},
+                        {"tile", tile_words(step.call.tile)},
                         {"rejected", rejected}});
   }
   text += fmt::format("\n{} steps, {} on the reference kernel\n", dispatch.size(), fallbacks);

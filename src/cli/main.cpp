@@ -20,7 +20,7 @@
 namespace ridgeline::cli {
 namespace {
 
-constexpr std::string_view kLaterCommands[] = {"tune", "regret", "replay"};
+constexpr std::string_view kLaterCommands[] = {"replay"};
 
 // Where a standard stream is closed, the next file that is opened would take its place and its output.
 void fill_standard_streams() {
@@ -82,6 +82,8 @@ int run(int argc, char** argv) {
     add_machine(app, common);
     add_bench(app, common);
     add_cost(app, common);
+    add_tune(app, common);
+    add_regret(app, common);
     add_passes(app, common);
     add_op(app, common);
     add_kernels(app, common);

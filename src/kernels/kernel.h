@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,6 +33,16 @@ Support no(fmt::format_string<Args...> format, Args&&... args) {
 struct Tile {
   std::array<int32_t, 6> size{};
   bool operator==(const Tile&) const = default;
+};
+
+/// What a kernel says to a tile that was asked for: does it fit, and which share of its work is padding?
+struct TileCheck {
+  std::string reason;            // why it cannot be used at all; empty: its numbers have a meaning
+  int64_t bytes = 0, limit = 0;  // what it keeps near, and the room that there is; 0: nothing is kept
+  std::string unit;              // what it is to be a multiple of: "14x32x1"
+  double padding_share = 0;      // of the work that falls on padding
+  int64_t over() const { return bytes > limit ? bytes - limit : 0; }
+  bool fits() const { return reason.empty() && over() == 0; }
 };
 
 /// A kernel bound to a problem: everything its `run` reads.
@@ -69,6 +80,10 @@ struct Kernel {
   Support (*supports)(const Problem&) = nullptr;
   /// Candidate tiles, best guess first; null: one tile of zeros.
   std::vector<Tile> (*tiles)(const Problem&) = nullptr;
+  /// Further tiles, which only a measurement can choose: the tuner runs them, no estimate prices them. Null: none.
+  std::vector<Tile> (*sweep)(const Problem&) = nullptr;
+  /// Of a tile that a user or a table asks for; null: it has to be one of `tiles`. Pure.
+  TileCheck (*check_tile)(const Problem&, const Tile&) = nullptr;
   /// Predicted time_ns. Honest: losing by estimate is how a kernel leaves the field.
   double (*estimate)(const Problem&, const Tile&, const Ceilings&) = nullptr;
   int64_t (*workspace)(const Problem&, const Tile&) = nullptr;           // bytes; null: none
@@ -93,6 +108,26 @@ std::vector<const Kernel*> all_kernels(DeviceKind device = DeviceKind::kCpu);
 /// From outside the library (extend.h): asked before the built-in ones. The kernel must outlive its use.
 void register_kernel(const Kernel& kernel);
 
+/// The kernel's own word on a tile, or that it has no such one.
+TileCheck check_tile(const Kernel& kernel, const Problem& problem, const Tile& tile);
+
+/// What a measurement found to be the fastest for a problem.
+struct MeasuredChoice {
+  std::string kernel;
+  int version = 1;  // of the kernel when it was measured
+  Tile tile;
+  double time_ns = 0;
+};
+
+/// Measured choices, wherever they are kept (src/tune/known.h): the dispatcher asks one after the other before it
+/// estimates.
+class MeasuredChoices {
+ public:
+  virtual ~MeasuredChoices() = default;
+  virtual std::string_view name() const = 0;  // Choice::chosen_by: "tuned" or "table"
+  virtual std::optional<MeasuredChoice> find(const Problem& problem) const = 0;
+};
+
 struct Candidate {
   const Kernel* kernel = nullptr;
   Tile tile;
@@ -101,12 +136,15 @@ struct Candidate {
 };
 struct Choice {
   std::vector<Candidate> candidates;  // all, in list order
-  int chosen = -1;        // the fastest by estimate among the supported; the reference only if nothing else can
-  std::string chosen_by;  // "model" or "only"
+  int chosen =
+      -1;  // what was measured to be fastest, else the fastest by estimate; the reference only for want of others
+  std::string chosen_by;  // "tuned", "table", "model" or "only"
   const Candidate& winner() const { return candidates[size_t(chosen)]; }
 };
-/// The dispatcher. `forced`: a kernel's name that must be taken (bench, tests); empty: best.
-Choice choose_kernel(const Problem& problem, const Ceilings& ceilings, std::string_view forced = {});
+/// The dispatcher. `forced`: a kernel's name that must be taken (bench, tests); empty: best. `measured`: asked in this
+/// order; an answer counts if the kernel is there in that version, supports the problem, and its tile fits.
+Choice choose_kernel(const Problem& problem, const Ceilings& ceilings, std::string_view forced = {},
+                     std::span<const MeasuredChoices* const> measured = {});
 
 /// cost_of, with executed_flops from the candidates.
 Cost cost_with(const Problem& problem, const Choice& choice);

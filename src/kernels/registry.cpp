@@ -84,7 +84,30 @@ void choose_tile(Candidate& candidate, const Problem& problem, const Ceilings& c
   }
 }
 
+// The candidate that a measurement names, with its tile; -1 if it is not there (any more).
+int measured_candidate(const MeasuredChoice& known, const Problem& problem, std::vector<Candidate>& candidates) {
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    Candidate& candidate = candidates[i];
+    if (candidate.kernel->name != known.kernel || candidate.kernel->version != known.version) continue;
+    if (!candidate.support.ok || !check_tile(*candidate.kernel, problem, known.tile).fits()) continue;
+    candidate.tile = known.tile;
+    return int(i);
+  }
+  return -1;
+}
+
 }  // namespace
+
+TileCheck check_tile(const Kernel& kernel, const Problem& problem, const Tile& tile) {
+  const std::vector<Tile> tiles = kernel.tiles ? kernel.tiles(problem) : std::vector<Tile>{Tile{}};
+  const bool listed = std::find(tiles.begin(), tiles.end(), tile) != tiles.end();
+  if (listed && (!kernel.check_tile || tile == Tile{})) return {};
+  if (kernel.check_tile) return kernel.check_tile(problem, tile);
+  TileCheck check;
+  check.reason = kernel.tiles ? fmt::format("{} has {} tiles, and this is none of them", kernel.name, tiles.size())
+                              : fmt::format("{} has no tiles", kernel.name);
+  return check;
+}
 
 std::span<const Kernel* const> kernels_of(std::string_view op, DeviceKind device) {
   const OpSchema* schema = find_op_in_any_domain(op);
@@ -112,7 +135,8 @@ void register_kernel(const Kernel& kernel) {
   r.by_op.clear();
 }
 
-Choice choose_kernel(const Problem& problem, const Ceilings& ceilings, std::string_view forced) {
+Choice choose_kernel(const Problem& problem, const Ceilings& ceilings, std::string_view forced,
+                     std::span<const MeasuredChoices* const> measured) {
   Choice choice;
   int reference = -1, usable = 0;
   for (const Kernel* kernel : kernels_for(*problem.op, DeviceKind::kCpu)) {
@@ -134,7 +158,7 @@ Choice choose_kernel(const Problem& problem, const Ceilings& ceilings, std::stri
       reference = at;
       continue;
     }
-    ++usable;
+    usable += kernel->sweep || kernel->tiles ? 2 : 1;  // a kernel with tiles leaves a choice by itself
     if (choice.chosen < 0 || added.estimate_ns < choice.candidates[size_t(choice.chosen)].estimate_ns)
       choice.chosen = at;
   }
@@ -147,6 +171,15 @@ Choice choose_kernel(const Problem& problem, const Ceilings& ceilings, std::stri
   if (choice.chosen < 0) choice.chosen = reference;
   if (choice.chosen < 0) fail(ErrorCode::kUnsupported, "unsupported: no kernel runs '{}'", problem.text());
   choice.chosen_by = usable > 1 && forced.empty() ? "model" : "only";
+  if (choice.chosen_by != "model") return choice;
+  for (const MeasuredChoices* known : measured) {
+    const std::optional<MeasuredChoice> best = known->find(problem);
+    const int at = best ? measured_candidate(*best, problem, choice.candidates) : -1;
+    if (at < 0) continue;
+    choice.chosen = at;
+    choice.chosen_by = known->name();
+    break;
+  }
   return choice;
 }
 

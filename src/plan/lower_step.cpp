@@ -6,6 +6,7 @@
 
 #include "kernels/reference/reference.h"
 #include "plan/lower.h"
+#include "tune/known.h"
 
 namespace ridgeline {
 namespace {
@@ -31,6 +32,18 @@ int64_t bytes_of_call(const Problem& problem, const Candidate& candidate) {
     bytes += packing.key.empty() ? problem.inputs[i].bytes() : packing.bytes;
   }
   return bytes;
+}
+
+bool was_measured(const Choice& choice) { return choice.chosen_by == "tuned" || choice.chosen_by == "table"; }
+
+// Where a measurement overruled the model, the model's own best: layouts are compared by one measure, and what was
+// found to be faster than that is not worse.
+double estimate_of(const Choice& choice) {
+  double least = choice.winner().estimate_ns;
+  if (!was_measured(choice)) return least;
+  for (const Candidate& c : choice.candidates)
+    if (c.support.ok && !is_reference(*c.kernel)) least = std::min(least, c.estimate_ns);
+  return least;
 }
 
 }  // namespace
@@ -169,13 +182,20 @@ void Lowering::consider(std::optional<Variant>& best, const Node& node, Problem 
   // A kernel that was asked for by name may want other layouts than these: another variant has them.
   for (const Kernel* kernel : kernels_of(problem.op->name))
     if (kernel->name == forced && !kernel->supports(problem).ok) return;
-  variant.choice = choose_kernel(problem, choosing_, forced);
+  // What was measured depends on the machine and the threads: not where bits are to be the same on all.
+  variant.choice =
+      options_.deterministic ? choose_kernel(problem, choosing_, forced) : choose(problem, choosing_, forced);
+  const Kernel* const known = variant.choice.winner().kernel;
+  const Tile known_tile = variant.choice.winner().tile;
   if (options_.keep_packings && forced.empty()) prefer_packed(node, problem, variant.choice);
   if (options_.ns_per_byte > 0 && forced.empty()) {
     prefer_small(problem, variant.choice);
     variant.cost_ns += options_.ns_per_byte * double(bytes_of_call(problem, variant.choice.winner()));
   }
-  variant.cost_ns += variant.choice.winner().estimate_ns;
+  if (was_measured(variant.choice) &&
+      (variant.choice.winner().kernel != known || variant.choice.winner().tile != known_tile))
+    variant.choice.chosen_by = "model";  // packed weights or memory counted for more
+  variant.cost_ns += estimate_of(variant.choice);
   variant.reference = is_reference(*variant.choice.winner().kernel);
   variant.problem = std::move(problem);
   variant.copies = std::move(copies);
@@ -204,7 +224,7 @@ Lowering::Variant Lowering::best_variant(const Node& node, const Problem& proble
     if (!to_channels_last.empty()) consider(best, node, p, to_channels_last);
     if (best && !best->reference) return std::move(*best);
   }
-  if (!best) choose_kernel(problem, choosing_, forced_kernel(options_, node));  // which says why not
+  if (!best) choose(problem, choosing_, forced_kernel(options_, node));  // which says why not
   assert(best);
   return std::move(*best);
 }

@@ -8,6 +8,7 @@
 #include "ops/catalogue.h"
 #include "plan/plan.h"
 #include "session/api_context.h"
+#include "tune/known.h"
 
 namespace ridgeline {
 namespace {
@@ -132,7 +133,7 @@ Op::Op(std::string_view name, const std::vector<OpInput>& inputs, const OpAttrib
     s.from.resize(problem.inputs.size());
   }
   const Ceilings& ceilings = context.state().ceilings;
-  s.choice = choose_kernel(problem, ceilings, options.kernel);
+  s.choice = choose(problem, ceilings, options.kernel);
   s.cost = cost_with(problem, s.choice);
   s.floor = step_floor(problem, s.cost, ceilings, context.threads());
   s.call = bind_kernel(problem, s.choice.winner());

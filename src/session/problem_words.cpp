@@ -306,7 +306,7 @@ BenchProblem parse_bench_problem(const std::string& op, const std::vector<std::s
     fail(ErrorCode::kUsage, "dtype={}: there is no such type", dtype);
   out.warm = w.flag("warm", false);
   out.forced = w.take("kernel", "");
-  if (!w.take("tile", "").empty()) fail(ErrorCode::kUsage, "unsupported: tile= comes with a later release");
+  if (const std::string tile = w.take("tile", ""); !tile.empty()) out.tile = parse_kernel_tile(tile);
   Parsed parsed{};
   bool closed = true;
   if (integers)
@@ -346,12 +346,6 @@ std::string problem_words(const Problem& p) {
                        p.input(1).is_constant ? "" : " packed=0");
   }
   return p.text();
-}
-
-std::string tile_words(const Tile& tile) {
-  size_t count = tile.size.size();
-  while (count > 0 && tile.size[count - 1] == 0) --count;
-  return fmt::format("{}", fmt::join(tile.size.begin(), tile.size.begin() + count, "x"));
 }
 
 }  // namespace ridgeline

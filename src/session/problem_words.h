@@ -2,19 +2,21 @@
 // shape=4096x4096", or any operator by its schema's name and the generic form of Problem::text.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ir/problem.h"
-#include "kernels/kernel.h"
+#include "tune/bench.h"
 
 namespace ridgeline {
 
 struct BenchProblem {
   Problem problem;
-  std::string words;   // as given
-  bool warm = false;   // buffers are not rotated
-  std::string forced;  // kernel=NAME
+  std::string words;         // as given
+  bool warm = false;         // buffers are not rotated
+  std::string forced;        // kernel=NAME
+  std::optional<Tile> tile;  // tile=AxBxC
 };
 
 /// Throws Error{kUsage} that lists the keys.
@@ -22,8 +24,5 @@ BenchProblem parse_bench_problem(const std::string& op, const std::vector<std::s
 
 /// The inverse: a line that can be pasted behind `bench`.
 std::string problem_words(const Problem& problem);
-
-/// "112x512": a tile's numbers without the zeros behind them; "" for a kernel that offers one tile.
-std::string tile_words(const Tile& tile);
 
 }  // namespace ridgeline

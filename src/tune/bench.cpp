@@ -1,12 +1,15 @@
 #include "tune/bench.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <random>
 #include <thread>
 
 #include "machine/probe.h"
 #include "tune/bench_rivals.h"
+#include "tune/known.h"
+#include "tune/prepared.h"
 #include "tune/probes.h"
 
 namespace ridgeline {
@@ -14,74 +17,6 @@ namespace {
 
 constexpr double kReferenceLimitNs = 2e9;  // a naive run longer than this is not waited for
 constexpr double kReferenceNsPerFlop = 4;  // what the references take here, as an order of magnitude
-
-// One set of operands at addresses of its own.
-struct OperandSet {
-  std::vector<std::shared_ptr<void>> memory;
-  std::vector<void*> inputs, outputs;
-};
-
-// A problem with random weights: constants at hand, so that kernels can pack them.
-Problem with_weights(Problem problem, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  for (Operand& operand : problem.inputs) {
-    if (!operand.present() || !operand.is_constant || operand.constant) continue;
-    operand.constant = Tensor(operand.dtype, operand.shape());
-    fill_operand(operand, operand.constant.data(), random);
-  }
-  return problem;
-}
-
-class PreparedKernel {
- public:
-  PreparedKernel(const Problem& problem, const Candidate& candidate, int sets, uint64_t seed)
-      : call_(bind_kernel(problem, candidate)), pool_(problem.threads) {
-    std::mt19937_64 random(seed);
-    for (int s = 0; s < sets; ++s) {
-      OperandSet set;
-      for (size_t i = 0; i < problem.inputs.size(); ++i) {
-        const Operand& operand = problem.inputs[i];
-        if (!operand.present()) {
-          set.inputs.push_back(nullptr);
-          continue;
-        }
-        const Packing packing = operand.is_constant && call_.kernel->packing
-                                    ? call_.kernel->packing(problem, call_.tile, int(i))
-                                    : Packing{};
-        const bool packed = !packing.key.empty();
-        const int64_t bytes = packed ? packing.bytes : bytes_of(operand.dtype, operand.layout.span());
-        set.memory.push_back(allocate(bytes));
-        void* const data = set.memory.back().get();
-        if (packed)
-          call_.kernel->pack(problem, call_.tile, int(i), operand.constant, data);
-        else if (operand.is_constant)
-          std::copy_n(static_cast<const char*>(operand.constant.data()), bytes, static_cast<char*>(data));
-        else
-          fill_operand(operand, data, random);
-        set.inputs.push_back(data);
-      }
-      for (const Operand& operand : problem.outputs) {
-        const int64_t bytes = bytes_of(operand.dtype, operand.layout.span());
-        set.memory.push_back(allocate(bytes));
-        std::fill_n(static_cast<char*>(set.memory.back().get()), bytes, 0);
-        set.outputs.push_back(set.memory.back().get());
-      }
-      sets_.push_back(std::move(set));
-    }
-    workspace_ = allocate(call_.workspace_bytes);
-  }
-  void run() {
-    const OperandSet& set = sets_[next_++ % sets_.size()];
-    call_.kernel->run(call_, {set.inputs.data(), set.outputs.data(), workspace_.get()}, pool_);
-  }
-
- private:
-  KernelCall call_;
-  ThreadPool pool_;
-  std::vector<OperandSet> sets_;
-  std::shared_ptr<void> workspace_;
-  size_t next_ = 0;
-};
 
 struct Contender {
   TimedFunction run;
@@ -185,7 +120,7 @@ bool may_be_channels_last(const Problem& problem) {
 // kernel's samples are then those of the race.
 void race(const Problem& problem, const Ceilings& ceilings, const BenchOptions& options, int sets, bool compute,
           PeakProbe& probe, std::vector<BenchRow>& rows) {
-  const Choice plain = choose_kernel(problem, ceilings);
+  const Choice plain = choose(problem, ceilings);
   std::vector<std::unique_ptr<PreparedRival>> rivals;
   for (Rival& rival : rivals_of(problem)) {
     if (plain.chosen < 0 || too_slow(problem, *plain.winner().kernel))
@@ -198,10 +133,13 @@ void race(const Problem& problem, const Ceilings& ceilings, const BenchOptions& 
   const size_t mine_at = size_t(mine - rows.begin());
   for (const auto& [layout, variant] : layouts_of(problem)) {
     if (mine == rows.end() || ours || layout != mine->layout) continue;
-    const Choice choice = choose_kernel(variant, ceilings);
-    for (const Candidate& c : choice.candidates)
-      if (c.support.ok && c.kernel->name == mine->name)
-        ours = std::make_unique<PreparedKernel>(variant, c, sets, options.seed);
+    const Choice choice = choose(variant, ceilings);
+    SharedBuffers buffers(variant, sets, options.seed);
+    for (Candidate c : choice.candidates) {
+      if (!c.support.ok || c.kernel->name != mine->name) continue;
+      if (options.tile) c.tile = *options.tile;
+      ours = std::make_unique<PreparedKernel>(c, buffers);
+    }
   }
   for (const auto& rival : rivals) {
     BenchRow row;
@@ -230,6 +168,65 @@ void race(const Problem& problem, const Ceilings& ceilings, const BenchOptions& 
 
 }  // namespace
 
+std::string tile_refusal(const TileCheck& check) {
+  if (!check.reason.empty()) return check.reason;
+  return fmt::format("the tile takes {} bytes and the cache that it is to stay in has {}, so it is {} bytes over",
+                     check.bytes, check.limit, check.over());
+}
+
+std::string tile_line(const TileCheck& check, const Tile& tile) {
+  std::string line = fmt::format("  tile {}: ", tile_words(tile));
+  line += check.limit ? fmt::format("{} of {} bytes, ", check.bytes, check.limit) : "";
+  line += check.padding_share > 0 ? fmt::format("{:.1f} % of its work is padding", 100 * check.padding_share)
+                                  : std::string("none of its work is padding");
+  if (check.padding_share > 0 && !check.unit.empty()) line += fmt::format(" (a multiple of {} has none)", check.unit);
+  return line + "\n";
+}
+
+std::vector<std::pair<std::string, TileCheck>> check_tile_everywhere(const Problem& problem, const Ceilings& ceilings,
+                                                                     const Tile& tile) {
+  std::vector<std::pair<std::string, TileCheck>> out;
+  for (const auto& [layout, variant] : layouts_of(problem)) {
+    for (const Candidate& c : choose(variant, ceilings).candidates) {
+      if (!c.support.ok || is_reference(*c.kernel)) continue;
+      TileCheck check = check_tile(*c.kernel, variant, tile);
+      const auto there = std::find_if(out.begin(), out.end(), [&](const auto& o) { return o.first == c.kernel->name; });
+      if (there == out.end())
+        out.emplace_back(c.kernel->name, std::move(check));
+      else if (check.fits())
+        there->second = std::move(check);
+    }
+  }
+  if (std::any_of(out.begin(), out.end(), [](const auto& o) { return o.second.fits(); })) return out;
+  std::string reasons;
+  for (const auto& [name, check] : out) reasons += fmt::format("; {}: {}", name, tile_refusal(check));
+  fail(ErrorCode::kUsage, "tile={} fits no kernel of this problem{}", tile_words(tile), reasons);
+}
+
+std::string tile_words(const Tile& tile) {
+  size_t count = tile.size.size();
+  while (count > 0 && tile.size[count - 1] == 0) --count;
+  return fmt::format("{}", fmt::join(tile.size.begin(), tile.size.begin() + count, "x"));
+}
+
+Tile parse_kernel_tile(std::string_view text) {
+  Tile tile;
+  const char *at = text.data(), *end = text.data() + text.size();
+  bool good = true;
+  for (size_t i = 0; good && (i == 0 || at != end); ++i) {
+    if (i > 0) good = *at++ == 'x';
+    good = good && i < tile.size.size();
+    if (!good) break;
+    const auto [stop, error] = std::from_chars(at, end, tile.size[i]);
+    good = error == std::errc() && tile.size[i] >= 1;
+    at = stop;
+  }
+  if (!good)
+    fail(ErrorCode::kUsage, "tile={}: expected up to {} whole numbers joined by x, each at least 1, as 112x1024x512",
+         text, tile.size.size());
+  return tile;
+}
+
 std::vector<std::pair<std::string, Problem>> layouts_of(const Problem& problem) {
   std::vector<std::pair<std::string, Problem>> out = {{"", problem}};
   if (!may_be_channels_last(problem)) return out;
@@ -244,7 +241,7 @@ std::vector<std::pair<std::string, Problem>> layouts_of(const Problem& problem) 
 
 BenchResult bench(const Problem& given, const Ceilings& ceilings, const BenchOptions& options) {
   const Problem problem = with_weights(given, options.seed);
-  const std::vector<Candidate> candidates = choose_kernel(problem, ceilings).candidates;
+  const std::vector<Candidate> candidates = choose(problem, ceilings).candidates;
   if (!options.forced.empty() && std::none_of(candidates.begin(), candidates.end(),
                                               [&](const Candidate& c) { return c.kernel->name == options.forced; })) {
     std::vector<std::string_view> names;
@@ -252,10 +249,11 @@ BenchResult bench(const Problem& given, const Ceilings& ceilings, const BenchOpt
     fail(ErrorCode::kUsage, "{} has no kernel '{}'; its kernels are: {}", problem.op->name, options.forced,
          fmt::join(names, ", "));
   }
+  if (options.tile) check_tile_everywhere(problem, ceilings, *options.tile);  // fails before anything is timed
   BenchResult result;
   result.cost = cost_of(problem);
   for (const auto& [layout, variant] : layouts_of(problem)) {
-    const Cost cost = cost_with(variant, choose_kernel(variant, ceilings));
+    const Cost cost = cost_with(variant, choose(variant, ceilings));
     if (cost.executed_flops >= 0) result.cost.executed_flops = cost.executed_flops;
   }
   const int threads = problem.threads;
@@ -276,7 +274,7 @@ BenchResult bench(const Problem& given, const Ceilings& ceilings, const BenchOpt
     row.name = std::string(first.kernel->name);
     row.reason = first.support.reason;
     for (const auto& [layout, variant] : layouts_of(problem)) {
-      const Choice choice = choose_kernel(variant, ceilings);
+      Choice choice = choose(variant, ceilings);
       const auto it = std::find_if(choice.candidates.begin(), choice.candidates.end(),
                                    [&](const Candidate& c) { return c.kernel == first.kernel; });
       if (it == choice.candidates.end() || !it->support.ok) continue;
@@ -291,7 +289,17 @@ BenchResult bench(const Problem& given, const Ceilings& ceilings, const BenchOpt
         row.reason = "the reference: too slow to time at this size";
         break;
       }
-      PreparedKernel prepared(variant, *it, is_reference(*first.kernel) ? 1 : sets, options.seed);
+      if (options.tile) {
+        it->tile = *options.tile;
+        row.tile_check = check_tile(*first.kernel, variant, *options.tile);
+        if (!row.tile_check->fits()) {
+          row.reason = tile_refusal(*row.tile_check);
+          continue;
+        }
+      }
+      row.tile = it->tile;
+      SharedBuffers buffers(variant, is_reference(*first.kernel) ? 1 : sets, options.seed);
+      PreparedKernel prepared(*it, buffers);
       TimingOptions timing;
       timing.min_seconds = is_reference(*first.kernel) ? 0.05 : options.seconds;
       timing.min_samples = is_reference(*first.kernel) ? 1 : 5;
@@ -312,10 +320,13 @@ BenchResult bench(const Problem& given, const Ceilings& ceilings, const BenchOpt
   bool chosen = false;
   // What the dispatcher would take: by its own estimate, in the layout the kernel is timed in.
   for (const auto& [layout, variant] : layouts_of(problem)) {
-    const Choice choice = choose_kernel(variant, ceilings);
+    const Choice choice = choose(variant, ceilings);
     if (choice.chosen < 0 || is_reference(*choice.winner().kernel) || chosen) continue;
     for (BenchRow& row : result.rows)
-      if (row.name == choice.winner().kernel->name && row.timed()) row.chosen = chosen = true;
+      if (row.name == choice.winner().kernel->name && row.timed()) {
+        row.chosen = chosen = true;
+        result.chosen_by = choice.chosen_by;
+      }
   }
   for (BenchRow& row : result.rows)
     if (!chosen && row.timed() && (row.name == options.forced || options.forced.empty())) row.chosen = chosen = true;

@@ -22,6 +22,9 @@ constexpr ImageOrder kOrder = ImageOrder::kChannelsLast;
 /// Transformed input and products of a block of tiles stay in the second-level cache.
 constexpr int64_t kBlockBytes = 1200 << 10;
 
+/// Transformed weights up to here stream at the bandwidth of memory.
+constexpr int64_t kNearBytes = 2 << 20;
+
 struct State {
   ConvGeometry g;
   ImageStrides x, y;
@@ -60,6 +63,22 @@ std::vector<Tile> tiles(const Problem&) {
     list.push_back(t);
   }
   return list;
+}
+
+// Outputs beyond the image's edge are computed and thrown away.
+TileCheck check_tile(const Problem& problem, const Tile& tile) {
+  TileCheck check;
+  const std::vector<Tile> list = tiles(problem);
+  if (std::find(list.begin(), list.end(), tile) == list.end()) {
+    check.reason = "its tiles of outputs are 4x4, 4x2 and 2x2";
+    return check;
+  }
+  const ConvGeometry g = conv_geometry(problem);
+  check.unit = fmt::format("{}x{}", tile.size[0], tile.size[1]);
+  const double padded =
+      double(ceil_div(g.out_h, tile.size[0]) * tile.size[0]) * double(ceil_div(g.out_w, tile.size[1]) * tile.size[1]);
+  if (padded > 0) check.padding_share = 1 - double(g.out_h * g.out_w) / padded;
+  return check;
 }
 
 std::shared_ptr<const State> make_state(const Problem& problem, const Tile& tile) {
@@ -108,13 +127,15 @@ double estimate(const Problem& problem, const Tile& tile, const Ceilings& ceilin
   const double moved = double(s.tiles * s.products) * double(s.g.in_channels + s.g.out_channels) * 8.0;
   const double transforms =
       moved / (ceilings.copy_gb_s[size_t(MemoryLevel::kL2)].at(problem.threads, ceilings.cores) * 0.7);
-  // Within a model these weights, up to four times the filters' own bytes, come from memory in each run, at about half
-  // of its bandwidth and not hidden behind the products. With cold weights, ms: 56x56x64 0.51 to 0.60 (this model
-  // 0.47), 28x28x128 0.55 (0.56), 14x14x256 1.42 to 1.85 (1.42; the direct kernel 1.31: taking most of the bytes for
-  // hidden chose Winograd here and lost). Warm, 512 channels at 7x7 gained 20 % over the direct kernel.
-  const double weights = ceilings.stream_ns(int64_t(s.products * s.g.in_channels * s.g.out_channels * 4), 0,
-                                            problem.threads, MemoryLevel::kDram);
-  return std::max(conv_estimate_ns(problem, ceilings, flops, 1.0), products + 2 * weights + transforms);
+  // Within a model these weights, up to four times the filters' own bytes, come from memory in each run, not hidden
+  // behind the products: the first 2 MB at its bandwidth, the rest at a third of it. Fitted to 45 shapes of 4 to 56
+  // pixels a side and 64 to 720 channels (`ridgeline tune`, all tiles and the direct kernel): choosing by it costs 1.06
+  // of the best's time, by twice the bytes at any size 1.16, with 14x14x352->112 and 10x10x96->320 left to the direct
+  // kernel at 1.4 to 1.8 times Winograd's time. Taking most of the bytes for hidden lost at 14x14x256.
+  const int64_t bytes = int64_t(s.products * s.g.in_channels * s.g.out_channels * 4);
+  const double weights =
+      ceilings.stream_ns(bytes + 2 * std::max<int64_t>(0, bytes - kNearBytes), 0, problem.threads, MemoryLevel::kDram);
+  return std::max(conv_estimate_ns(problem, ceilings, flops, 1.0), products + weights + transforms);
 }
 
 // The products alone; the transforms are additions that a better schedule hides.
@@ -291,6 +312,7 @@ const Kernel kConvWinograd = {
     .op = "Conv",
     .supports = supports,
     .tiles = tiles,
+    .check_tile = check_tile,
     .estimate = estimate,
     .workspace = workspace,
     .packing = packing,

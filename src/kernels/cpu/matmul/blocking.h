@@ -22,7 +22,9 @@ struct Blocking {
   SourceB b = SourceB::kPanels;
   bool thin = false;  // kernels for few rows
   int64_t batches = 1;
-  // The grid: each matrix of the batch is cut into rows x cols parts; `tasks` parts in all go to `threads` threads.
+  int64_t parts_k = 1;  // over 1: each part of k gives a partial C, summed when all are done
+  // The grid: each matrix, or each part of k of it, of the batch is cut into rows x cols parts; `tasks` parts in all go
+  // to `threads` threads.
   int threads = 1;
   int64_t parts_rows = 1, parts_cols = 1, tasks = 1;
   int64_t block_rows = 0, block_k = 0, block_panels = 0;  // per block
@@ -30,10 +32,19 @@ struct Blocking {
   int64_t a_floats = 0, b_floats = 0;
   int64_t a_pitch = 0;  // between rows of a copied block of A
 
+  int64_t partial_floats = 0;  // of one partial C
+
   int64_t thread_floats() const { return a_floats + b_floats; }
+  int64_t workspace_floats() const { return threads * thread_floats() + batches * parts_k * partial_floats; }
 };
 
 Blocking make_blocking(const Gemm& problem, int threads);
+/// What a block keeps in the second cache: a block of A, and B's two panels (packed ahead) or packed block, in bytes.
+struct BlockBytes {
+  int64_t a = 0, b = 0, room = 0;
+};
+BlockBytes block_bytes(const Blocking& blocking);
+
 /// For matvec: A in place, all of k at once.
 Blocking make_thin_blocking(const Gemm& problem, int threads);
 

@@ -20,6 +20,9 @@ struct Range {
 // Part `index` of `parts` nearly equal ones.
 Range part(int64_t count, int64_t parts, int64_t index) { return {count * index / parts, count * (index + 1) / parts}; }
 
+// Floats between rows of a partial C.
+int64_t partial_row(const Gemm& p) { return (p.n + 15) / 16 * 16; }
+
 // A block of A as the tiles see it.
 struct BlockA {
   const float* data;
@@ -42,7 +45,9 @@ class Worker {
         width_(2 * kernels_.lanes),
         thread_(thread) {
     if (workspace) {
-      a_copy_ = workspace + thread * blocking.thread_floats();
+      partials_ = workspace;
+      a_copy_ =
+          workspace + blocking.batches * blocking.parts_k * blocking.partial_floats + thread * blocking.thread_floats();
       b_copy_ = a_copy_ + blocking.a_floats;
     }
   }
@@ -50,6 +55,7 @@ class Worker {
   void run(int64_t task) {
     const int64_t cells = blocking_.parts_rows * blocking_.parts_cols, cell = task % cells;
     select_matrix(task / cells);
+    if (all_k_.size() == 0 && p_.k > 0) return;
     const Range rows = part(p_.m, blocking_.parts_rows, cell / blocking_.parts_cols);
     const int64_t all_panels = (p_.n + width_ - 1) / width_;
     const Range panels = part(all_panels, blocking_.parts_cols, cell % blocking_.parts_cols);
@@ -90,15 +96,17 @@ class Worker {
 
   template <typename Body>
   void for_k(const Body& body) {
-    int64_t k = 0;
+    int64_t k = all_k_.begin;
     do {  // once if k is 0: the sum is 0 and the epilogue follows
-      const int64_t end = std::min(p_.k, k + blocking_.block_k);
+      const int64_t end = std::min(all_k_.end, k + blocking_.block_k);
       body(Range{k, end});
       k = end;
-    } while (k < p_.k);
+    } while (k < all_k_.end);
   }
 
-  void select_matrix(int64_t batch) {
+  void select_matrix(int64_t matrix) {
+    int64_t batch = matrix / blocking_.parts_k;
+    all_k_ = part(p_.k, blocking_.parts_k, matrix % blocking_.parts_k);
     batch_ = batch;
     static constexpr float kNothing = 0;  // operands without elements (k = 0) may have no address
     a_ = p_.k == 0 ? &kNothing : p_.a.data;
@@ -116,6 +124,11 @@ class Worker {
       if (bias_) bias_ += index * step.bias;
       if (residual_) residual_ += index * step.residual;
     }
+    c_row_ = p_.ldc;
+    if (blocking_.parts_k == 1) return;
+    c_ = partials_ + matrix * blocking_.partial_floats;  // bare sums; what follows them comes when all are there
+    c_row_ = partial_row(p_);
+    bias_ = residual_ = nullptr;
   }
 
   BlockA block_a(Range rows, Range k) {
@@ -128,13 +141,14 @@ class Worker {
 
   // Some rows, the columns of some panels, over one block of k.
   void run_tiles(const BlockA& a, const BlockB& b, Range rows, Range k, Range panels) {
-    const bool first = k.begin == 0, last = k.end == p_.k;
-    const GemmEpilogue& end = p_.epilogue;
+    static constexpr GemmEpilogue kNoEpilogue;
+    const bool first = k.begin == all_k_.begin, last = k.end == all_k_.end;
+    const GemmEpilogue& end = blocking_.parts_k > 1 ? kNoEpilogue : p_.epilogue;
     MicroTile tile{};
     tile.a_row = a.row_stride;
     tile.length = k.size();
     tile.b_row = b.row_stride;
-    tile.c_row = p_.ldc;
+    tile.c_row = c_row_;
     tile.alpha = end.alpha;
     tile.low = end.low;
     tile.high = end.high;
@@ -142,7 +156,7 @@ class Worker {
                           end.high < std::numeric_limits<float>::infinity());
     // The residual is where the sum starts, so that it may be C itself; later blocks go on from C.
     const float* add = first ? residual_ : c_;
-    tile.add_row = first ? end.residual_stride : p_.ldc;
+    tile.add_row = first ? end.residual_stride : c_row_;
 
     const int64_t tiles = (rows.size() + kernels_.max_rows - 1) / kernels_.max_rows;
     for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
@@ -162,7 +176,7 @@ class Worker {
       // Nearly equal tiles: 128 rows are 10 of 12 or 13, not 9 of 14 and one of 2.
       for (int64_t t = 0; t < tiles; ++t) {
         const int64_t size = part(rows.size(), tiles, t).size();
-        tile.c = c_ + row * p_.ldc + col;
+        tile.c = c_ + row * c_row_ + col;
         tile.add = add ? add + row * tile.add_row + col : nullptr;
         (blocking_.thin ? kernels_.thin[size][vectors][masked]
          : lone         ? kernels_.lone[size]
@@ -187,21 +201,59 @@ class Worker {
   float* b_copy_ = nullptr;
   int64_t batch_ = 0;
   const float *a_ = nullptr, *b_ = nullptr, *bias_ = nullptr, *residual_ = nullptr;
-  float* c_ = nullptr;
+  float *c_ = nullptr, *partials_ = nullptr;
+  int64_t c_row_ = 0;
+  Range all_k_{0, 0};
 };
 
 }  // namespace
 
 int64_t gemm_workspace_bytes(const Gemm& problem, int threads) {
   const Blocking blocking = make_blocking(problem, threads);
-  return blocking.threads * blocking.thread_floats() * int64_t(sizeof(float));
+  return blocking.workspace_floats() * int64_t(sizeof(float));
+}
+
+int64_t matvec_workspace_bytes(const Gemm& problem, int threads) {
+  return make_thin_blocking(problem, threads).workspace_floats() * int64_t(sizeof(float));
 }
 
 namespace {
 
+// The parts of k, added in their order, and what follows the sum.
+void add_partials(const Blocking& blocking, const float* partials) {
+  const Gemm& p = blocking.problem;
+  const GemmEpilogue& end = p.epilogue;
+  for (int64_t batch = 0; batch < blocking.batches; ++batch) {
+    float* c = p.c;
+    const float *bias = end.bias, *residual = end.residual;
+    for (int64_t axis = p.batch_axes, rest = batch; axis-- > 0;) {
+      const BatchAxis& step = p.batch[size_t(axis)];
+      const int64_t index = rest % step.extent;
+      rest /= step.extent;
+      c += index * step.c;
+      if (bias) bias += index * step.bias;
+      if (residual) residual += index * step.residual;
+    }
+    const float* first = partials + batch * blocking.parts_k * blocking.partial_floats;
+    for (int64_t row = 0; row < p.m; ++row) {
+      for (int64_t col = 0; col < p.n; ++col) {
+        const float* at = first + row * partial_row(p) + col;
+        float sum = 0;
+        for (int64_t k = 0; k < blocking.parts_k; ++k) sum += at[k * blocking.partial_floats];
+        sum *= end.alpha;
+        if (bias) sum += bias[col];
+        if (residual) sum += residual[row * end.residual_stride + col];
+        sum = sum < end.low ? end.low : sum;  // written so that NaN passes
+        c[row * p.ldc + col] = sum > end.high ? end.high : sum;
+      }
+    }
+    if (end.hook) end.hook(end.context, {c, p.ldc, batch, 0, 0, p.m, p.n, 0});
+  }
+}
+
 void run(const Blocking& blocking, void* workspace, const ThreadPool& pool) {
   if (blocking.problem.m == 0 || blocking.problem.n == 0 || blocking.tasks == 0) return;
-  assert(workspace || blocking.thread_floats() == 0);
+  assert(workspace || blocking.workspace_floats() == 0);
   const struct {
     const Blocking& blocking;
     float* workspace;
@@ -213,8 +265,11 @@ void run(const Blocking& blocking, void* workspace, const ThreadPool& pool) {
       for (int64_t task = tasks.begin; task < tasks.end; ++task) worker.run(task);
     }
   };
-  if (blocking.threads == 1) return body(0, 1, 0);
-  pool.run(blocking.threads, 1, body);
+  if (blocking.threads == 1)
+    body(0, 1, 0);
+  else
+    pool.run(blocking.threads, 1, body);
+  if (blocking.parts_k > 1) add_partials(blocking, shared.workspace);
 }
 
 }  // namespace
@@ -223,9 +278,9 @@ void gemm(const Gemm& problem, void* workspace, const ThreadPool& pool) {
   run(make_blocking(problem, pool.threads()), workspace, pool);
 }
 
-void matvec(const Gemm& problem, const ThreadPool& pool) {
+void matvec(const Gemm& problem, void* workspace, const ThreadPool& pool) {
   assert(problem.m <= kMaxMatvecRows && problem.b.packed && problem.a.k_stride == 1);
-  run(make_thin_blocking(problem, pool.threads()), nullptr, pool);
+  run(make_thin_blocking(problem, pool.threads()), workspace, pool);
 }
 
 }  // namespace ridgeline::cpu

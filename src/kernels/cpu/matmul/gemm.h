@@ -69,8 +69,15 @@ struct BatchAxis {
 };
 inline constexpr int kMaxBatchAxes = 6;
 
+/// What a block holds at most, where a measurement or a user says so; 0: by the rule (blocking.cpp).
+struct GemmTile {
+  int64_t rows = 0, cols = 0, k = 0;
+};
+
 struct Gemm {
   int64_t m = 0, n = 0, k = 0;
+  GemmTile tile;
+  bool may_split_k = false;  // few tiles and a long k: parts of k are summed apart (wants workspace)
   MatrixA a;
   MatrixB b;
   float* c = nullptr;
@@ -85,9 +92,10 @@ int64_t gemm_workspace_bytes(const Gemm& problem, int threads);
 /// `workspace` is 64-byte aligned and may be null if 0 bytes are wanted.
 void gemm(const Gemm& problem, void* workspace, const ThreadPool& pool);
 
-/// y[m,n] for m of 1 to kMaxMatvecRows with packed B: walks each panel once, as one stream a thread. Wants no
-/// workspace; A's k_stride must be 1.
+/// y[m,n] for m of 1 to kMaxMatvecRows with packed B: walks each panel once, as one stream a thread. A's k_stride must
+/// be 1. Wants workspace only where k is split.
 inline constexpr int64_t kMaxMatvecRows = 4;
-void matvec(const Gemm& problem, const ThreadPool& pool);
+int64_t matvec_workspace_bytes(const Gemm& problem, int threads);
+void matvec(const Gemm& problem, void* workspace, const ThreadPool& pool);
 
 }  // namespace ridgeline::cpu

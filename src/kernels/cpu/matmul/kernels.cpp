@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/matmul/blocking.h"
 #include "kernels/cpu/matmul/micro.h"
 #include "kernels/cpu/matmul/product.h"
 
@@ -41,7 +42,10 @@ double product_ns(const Problem& problem, const Product& product, const Ceilings
   const double efficiency = 0.95 * std::min(1.0, rows * sums_per_row / 8) * (k + 1) / (k + 13);
   const double flops = 2.0 * double(batches) * double(g.m) * double(round_up(g.n, lanes)) * k;
   const double compute = ceilings.compute_ns(DType::kF32, int64_t(flops), problem.threads) / std::max(efficiency, 0.02);
-  return std::max(compute, ceilings.stream_ns(problem.read_bytes(), problem.write_bytes(), problem.threads));
+  // Panels are whole: 4 columns are read as 32.
+  const int64_t padding =
+      product.constant_b ? product.b_matrices * (round_up(g.n, panel_width()) - g.n) * g.k * int64_t(sizeof(float)) : 0;
+  return std::max(compute, ceilings.stream_ns(problem.read_bytes() + padding, problem.write_bytes(), problem.threads));
 }
 
 double estimate_packed(const Problem& problem, const Tile&, const Ceilings& ceilings) {
@@ -61,11 +65,74 @@ double estimate_any(const Problem& problem, const Tile&, const Ceilings& ceiling
   return product_ns(problem, product, ceilings, 2) + packing + 200;
 }
 
-int64_t workspace(const Problem& problem, bool pack) {
-  return gemm_workspace_bytes(product_of(problem, pack).gemm, problem.threads);
+/// size[0..2]: rows, columns and k of a block at most; 0: by the rule.
+Product tiled(const Problem& problem, const Tile& tile, bool pack) {
+  Product product = product_of(problem, pack);
+  product.gemm.tile = {tile.size[0], tile.size[1], tile.size[2]};
+  product.gemm.may_split_k = true;
+  return product;
 }
-int64_t workspace_packed(const Problem& problem, const Tile&) { return workspace(problem, true); }
-int64_t workspace_any(const Problem& problem, const Tile&) { return workspace(problem, false); }
+
+int64_t workspace_packed(const Problem& problem, const Tile& tile) {
+  return gemm_workspace_bytes(tiled(problem, tile, true).gemm, problem.threads);
+}
+int64_t workspace_any(const Problem& problem, const Tile& tile) {
+  return gemm_workspace_bytes(tiled(problem, tile, false).gemm, problem.threads);
+}
+int64_t workspace_matvec(const Problem& problem, const Tile& tile) {
+  return matvec_workspace_bytes(tiled(problem, tile, true).gemm, problem.threads);
+}
+
+/// Blocks of A from a 64th of the second cache to more than half of it: what is best lies between.
+std::vector<Tile> sweep(const Problem& problem, bool pack) {
+  const Gemm g = tiled(problem, {}, pack).gemm;
+  const int64_t unit = micro_kernels().max_rows;
+  if (g.m <= unit || g.k < 2) return {};
+  std::vector<Tile> list;
+  const auto add = [&](int64_t rows, int64_t cols, int64_t k) {
+    Tile tile;
+    tile.size = {int32_t(std::min(rows, round_up(g.m, unit))), int32_t(cols), int32_t(std::min(k, g.k))};
+    const BlockBytes bytes = block_bytes(make_blocking(tiled(problem, tile, pack).gemm, problem.threads));
+    if (bytes.a + bytes.b <= bytes.room && std::find(list.begin(), list.end(), tile) == list.end())
+      list.push_back(tile);
+  };
+  const int64_t all_cols = round_up(g.n, panel_width());
+  for (const int64_t k : {int64_t(256), int64_t(512), int64_t(1024), int64_t(2048)}) {
+    if (k > 256 && k / 2 >= g.k) break;
+    for (const int64_t tiles : {1, 2, 4, 8, 16, 32})
+      if (tiles == 1 || (tiles / 2) * unit < g.m)
+        add(tiles * unit, pack ? all_cols : std::min<int64_t>(all_cols, 256), k);
+  }
+  if (!pack)
+    for (const int64_t cols : {64, 128, 512, 1024})
+      if (cols / 2 < g.n) add(8 * unit, std::min<int64_t>(cols, all_cols), std::min<int64_t>(g.k, 512));
+  return list;
+}
+std::vector<Tile> sweep_packed(const Problem& problem) { return sweep(problem, true); }
+std::vector<Tile> sweep_any(const Problem& problem) { return sweep(problem, false); }
+
+TileCheck check_blocks(const Problem& problem, const Tile& tile, bool pack) {
+  TileCheck check;
+  const int64_t rows = micro_kernels().max_rows, cols = panel_width(), lanes = micro_kernels().lanes;
+  // There is a kernel for each number of rows, so only columns are padded, to whole vectors.
+  check.unit = fmt::format("1x{}x1, and one of {}x{}x1 fills the registers", lanes, rows, cols);
+  if (tile.size[0] < 1 || tile.size[1] < 1 || tile.size[2] < 1 || tile.size[3] || tile.size[4] || tile.size[5]) {
+    check.reason = "a tile of a product is ROWSxCOLUMNSxK, each at least 1";
+    return check;
+  }
+  const Product product = tiled(problem, tile, pack);
+  // What was asked for, though the problem may be smaller.
+  Blocking blocking = make_blocking(product.gemm, problem.threads);
+  blocking.block_rows = tile.size[0], blocking.block_k = tile.size[2];
+  blocking.block_panels = (tile.size[1] + cols - 1) / cols;
+  const BlockBytes bytes = block_bytes(blocking);
+  check.bytes = bytes.a + bytes.b;
+  check.limit = bytes.room;
+  check.padding_share = 1 - double(tile.size[1]) / double(round_up(tile.size[1], lanes));
+  return check;
+}
+TileCheck check_packed(const Problem& problem, const Tile& tile) { return check_blocks(problem, tile, true); }
+TileCheck check_any(const Problem& problem, const Tile& tile) { return check_blocks(problem, tile, false); }
 
 Packing packing(const Problem& problem, const Tile&, int input) {
   if (input != 1) return {};
@@ -84,11 +151,11 @@ void pack(const Problem& problem, const Tile&, int input, const Tensor& source, 
   }
 }
 
-std::shared_ptr<const void> prepare_packed(const Problem& problem, const Tile&) {
-  return std::make_shared<const Product>(product_of(problem, true));
+std::shared_ptr<const void> prepare_packed(const Problem& problem, const Tile& tile) {
+  return std::make_shared<const Product>(tiled(problem, tile, true));
 }
-std::shared_ptr<const void> prepare_any(const Problem& problem, const Tile&) {
-  return std::make_shared<const Product>(product_of(problem, false));
+std::shared_ptr<const void> prepare_any(const Problem& problem, const Tile& tile) {
+  return std::make_shared<const Product>(tiled(problem, tile, false));
 }
 
 // The workspace was sized for the problem's threads.
@@ -100,7 +167,7 @@ void run_gemm(const KernelCall& call, const Buffers& buffers, const ThreadPool& 
 }
 void run_matvec(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool) {
   const ProductContext context{&call.state_as<Product>(), &buffers};
-  matvec(bind_product(context), limited(call, pool));
+  matvec(bind_product(context), buffers.workspace, limited(call, pool));
 }
 
 bool in_place_packed(const Problem& problem, int input) { return product_of(problem, true).in_place(input); }
@@ -111,6 +178,7 @@ constexpr Kernel matvec_kernel(std::string_view op) {
           .op = op,
           .supports = supports_matvec,
           .estimate = estimate_matvec,
+          .workspace = workspace_matvec,
           .packing = packing,
           .pack = pack,
           .prepare = prepare_packed,
@@ -121,6 +189,8 @@ constexpr Kernel packed_kernel(std::string_view op) {
   return {.name = "cpu.matmul_packed",
           .op = op,
           .supports = supports_packed,
+          .sweep = sweep_packed,
+          .check_tile = check_packed,
           .estimate = estimate_packed,
           .workspace = workspace_packed,
           .packing = packing,
@@ -133,6 +203,8 @@ constexpr Kernel any_kernel(std::string_view op) {
   return {.name = "cpu.matmul",
           .op = op,
           .supports = supports_any,
+          .sweep = sweep_any,
+          .check_tile = check_any,
           .estimate = estimate_any,
           .workspace = workspace_any,
           .prepare = prepare_any,
