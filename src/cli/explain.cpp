@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "cli/common.h"
+#include "cli/precision_options.h"
 #include "kernels/reference/reference.h"
 #include "session/described_choice.h"
 #include "session/problem_words.h"
@@ -22,7 +23,8 @@ std::string why_not(const Candidate& c, const Step& step) {
                      step.predicted_ns / 1e3, measured ? ", and that was measured to be faster" : "");
 }
 
-void explain(const Common& common, const ModelArguments& arguments, const std::string& node) {
+void explain(const Common& common, const ModelArguments& arguments, const std::string& node,
+             const std::string& precision) {
   Model model = arguments.load(common);
   std::vector<std::string> known;
   for (NodeId id : model.graph.order()) known.push_back(model.graph.node(id).name);
@@ -30,6 +32,7 @@ void explain(const Common& common, const ModelArguments& arguments, const std::s
     fail(ErrorCode::kUsage, "{} has no node '{}'; `ridgeline explain {}` lists all", arguments.path, node,
          arguments.path);
   CompileOptions options;
+  ask_precision(options.pipeline, precision);
   options.plan.threads = common.threads;
   ConstantStore store;
   Compiled compiled;
@@ -143,6 +146,7 @@ void add_explain(CLI::App& app, Common& common) {
   struct Arguments {
     ModelArguments model;
     std::vector<std::string> words;
+    std::string precision = "f32";
     double seconds = 6;
   };
   auto arguments = std::make_shared<Arguments>();
@@ -154,11 +158,12 @@ void add_explain(CLI::App& app, Common& common) {
           return teach_step_by_step(common, what, arguments->words, arguments->seconds);
         if (arguments->words.size() > 1)
           fail(ErrorCode::kUsage, "explain {}: one node at a time, not '{}'", what, fmt::join(arguments->words, " "));
-        explain(common, arguments->model, arguments->words.empty() ? "" : arguments->words[0]);
+        explain(common, arguments->model, arguments->words.empty() ? "" : arguments->words[0], arguments->precision);
       });
   arguments->model.add_to(command);
   command->get_option("model")->description(
       "An ONNX file; or matmul or conv: from three loops to the peak, step by step");
+  add_precision(command, arguments->precision);
   command->add_option("node", arguments->words, "Only what concerns this node; with matmul or conv: KEY=VALUE ...");
   command->add_option("--time", arguments->seconds, "Seconds of measurement, with matmul or conv (default 6)")
       ->check(seconds_to_measure());

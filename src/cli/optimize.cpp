@@ -1,6 +1,7 @@
 // ridgeline optimize: the ladder.
 #include "cli/budget.h"
 #include "cli/common.h"
+#include "cli/precision_options.h"
 #include "core/words.h"
 #include "formats/onnx/export.h"
 #include "session/ladder.h"
@@ -20,6 +21,7 @@ struct Arguments {
   std::string budget;  // --mem-budget
   std::string objective = "latency";
   std::string strategy = "greedy";
+  std::string precision = "f32";
 };
 
 // The last line of the ladder for a machine that serves requests without end: a copy of the plan on each core.
@@ -57,6 +59,7 @@ void optimize(const Common& common, const Arguments& arguments) {
   if (!arguments.budget.empty()) {
     CompileOptions limited;
     limited.pipeline = parse_pipeline("all", arguments.disabled);
+    ask_precision(limited.pipeline, arguments.precision);
     limited.plan.threads = options.threads;
     limited.plan.ceilings = &ceilings;
     set_budget(limited, arguments.budget, at_start);
@@ -64,6 +67,9 @@ void optimize(const Common& common, const Arguments& arguments) {
                 [&] { options.ns_per_byte = std::max(options.ns_per_byte, price_within(model, limited)); });
   }
   options.disabled = arguments.disabled;
+  PipelineOptions asked;
+  ask_precision(asked, arguments.precision);
+  options.lossy = asked.lossy;
   options.seconds = arguments.seconds;
   options.ceilings = &ceilings;
   options.progress = say;
@@ -72,6 +78,7 @@ void optimize(const Common& common, const Arguments& arguments) {
   if (strategy != Strategy::kGreedy) {
     CompileOptions whole;
     whole.pipeline = parse_pipeline("all", arguments.disabled);
+    ask_precision(whole.pipeline, arguments.precision);
     whole.plan.threads = options.threads;
     whole.plan.ceilings = &ceilings;
     whole.plan.ns_per_byte = options.ns_per_byte;
@@ -129,14 +136,9 @@ void add_optimize(CLI::App& app, Common& common) {
                    "Which legal fusions are applied: greedy (all), cost (those that the cost model wants), exhaustive "
                    "(the best of all subsets, for small graphs)")
       ->check(CLI::IsMember({"greedy", "cost", "exhaustive"}));
-  for (const char* option : {"--precision", "--max-error"}) {
-    command->add_option_function<std::string>(
-        option,
-        [option](const std::string& value) {
-          if (std::string_view(option) != "--precision" || value != "f32") later(option);
-        },
-        "A later release");
-  }
+  add_precision(command, arguments->precision);
+  command->add_option_function<std::string>(
+      "--max-error", [](const std::string&) { later("--max-error"); }, "A later release");
 }
 
 }  // namespace ridgeline::cli

@@ -77,6 +77,14 @@ std::vector<Feeds> calibration_sets(const Common& common, const PrecisionArgumen
 
 }  // namespace
 
+void add_precision(CLI::App* command, std::string& precision) {
+  command
+      ->add_option("--precision", precision,
+                   "f32, bf16 or int8: what products with constant weights (bf16: convolutions too) multiply in; sums "
+                   "stay f32")
+      ->check(CLI::IsMember({"f32", "bf16", "int8"}));
+}
+
 void PrecisionArguments::add_to(CLI::App* command) {
   command
       ->add_option("--max-error", max_error,

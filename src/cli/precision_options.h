@@ -9,6 +9,9 @@
 
 namespace ridgeline::cli {
 
+/// --precision f32|bf16|int8, checked.
+void add_precision(CLI::App* command, std::string& precision);
+
 struct PrecisionArguments {
   double max_error = 0;
   std::string calibrate;  // "noise", or a folder

@@ -2,6 +2,7 @@
 #include <fstream>
 
 #include "cli/common.h"
+#include "cli/precision_options.h"
 #include "session/ladder.h"
 #include "session/problem_words.h"
 #include "tune/probes.h"
@@ -11,7 +12,7 @@ namespace {
 
 struct Arguments {
   ModelArguments model;
-  std::string trace, passes = "all";
+  std::string trace, passes = "all", precision = "f32";
   std::vector<std::string> disabled;
   double seconds = 2;
 };
@@ -41,6 +42,7 @@ void profile(const Common& common, const Arguments& arguments) {
   const Ceilings ceilings = machine_ceilings();
   CompileOptions options;
   options.pipeline = parse_pipeline(arguments.passes, arguments.disabled);
+  ask_precision(options.pipeline, arguments.precision);
   options.plan.threads = common.threads;
   options.plan.ceilings = &ceilings;
   ConstantStore store;
@@ -137,6 +139,7 @@ void add_profile(CLI::App& app, Common& common) {
   command->add_option("--passes", arguments->passes,
                       "all, none, or names separated by commas (see `ridgeline passes`)");
   command->add_option("--disable-pass", arguments->disabled, "Switch one pass off (may be repeated)");
+  add_precision(command, arguments->precision);
   command->add_option("--time", arguments->seconds, "Seconds of measurement (default 2)")->check(seconds_to_measure());
 }
 

@@ -99,12 +99,7 @@ void run(const Common& common, const Arguments& arguments) {
   Model model = arguments.model.load(common);
   CompileOptions options;
   options.pipeline = parse_pipeline(arguments.passes, arguments.disabled);
-  if (arguments.precision != "f32") {
-    if (options.pipeline.none || !options.pipeline.only.empty())
-      fail(ErrorCode::kUsage, "--precision {} goes with --passes all: else name the pass lower_to_{} in --passes",
-           arguments.precision, arguments.precision);
-    options.pipeline.lossy.insert("lower_to_" + arguments.precision);
-  }
+  ask_precision(options.pipeline, arguments.precision);
   options.plan.threads = common.threads;
   options.plan.deterministic = arguments.deterministic;
   if (arguments.sessions > 0 && (arguments.seconds <= 0 || !arguments.budget.empty()))
@@ -135,10 +130,8 @@ void run(const Common& common, const Arguments& arguments) {
     for (const Decision& d : compiled.decisions.all)
       if (d.pass == "lower_to_" + arguments.precision) ++(d.action == Action::kApplied ? lowered : kept);
     document["precision"] = {{"asked", arguments.precision}, {"lowered", lowered}, {"refused", kept}};
-    text += fmt::format(
-        "{} products multiply in {}, {} were refused; convolutions and products without constant weights "
-        "stay as they are\n",
-        lowered, arguments.precision, kept);
+    text += fmt::format("{} products and convolutions multiply in {}, {} were refused (`ridgeline explain` says why)\n",
+                        lowered, arguments.precision, kept);
   }
   if (lowered) {
     document["precision"] = precision_json(*lowered);
@@ -219,10 +212,7 @@ void add_run(CLI::App& app, Common& common) {
   command->add_option("--passes", arguments->passes,
                       "all, none, or names separated by commas (see `ridgeline passes`)");
   command->add_option("--disable-pass", arguments->disabled, "Switch one pass off (may be repeated)");
-  command
-      ->add_option("--precision", arguments->precision,
-                   "f32, bf16 or int8: what products with constant weights multiply in (sums stay f32)")
-      ->check(CLI::IsMember({"f32", "bf16", "int8"}));
+  add_precision(command, arguments->precision);
   command->add_option("--mem-budget", arguments->budget,
                       "Most memory that the process may take (150MB, 143MiB): smaller kernels are chosen, or refused");
   arguments->search.add_to(command);

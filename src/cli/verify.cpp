@@ -1,5 +1,6 @@
 // ridgeline verify: an optimized model, compared with the reference at every boundary that survives fusion.
 #include "cli/common.h"
+#include "cli/precision_options.h"
 #include "verify/boundaries.h"
 
 namespace ridgeline::cli {
@@ -7,7 +8,7 @@ namespace ridgeline::cli {
 void add_verify(CLI::App& app, Common& common) {
   struct Arguments {
     ModelArguments model;
-    std::string passes = "all";
+    std::string passes = "all", precision = "f32";
     bool bisect = false;
   };
   auto arguments = std::make_shared<Arguments>();
@@ -16,6 +17,7 @@ void add_verify(CLI::App& app, Common& common) {
         const Model model = arguments->model.load(common);
         VerifyOptions options;
         options.pipeline = parse_pipeline(arguments->passes, {});
+        ask_precision(options.pipeline, arguments->precision);
         options.plan.bindings = model.bindings;
         options.plan.threads = common.threads;
         options.bisect = arguments->bisect;
@@ -52,6 +54,7 @@ void add_verify(CLI::App& app, Common& common) {
   arguments->model.add_to(command);
   command->add_option("--passes", arguments->passes,
                       "all, none, or names separated by commas (see `ridgeline passes`)");
+  add_precision(command, arguments->precision);
   command->add_flag("--bisect", arguments->bisect, "Name the rewrite that breaks the model");
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "optimize/lower_images.h"
 #include "optimize/passes.h"
 
 namespace ridgeline {
@@ -112,7 +113,7 @@ void lower(Graph& graph, Decisions& decisions, bool to_bytes) {
 
 void lower_to_bf16(Graph& graph, Decisions& decisions) {
   lower(graph, decisions, false);
-  lower_convolutions(graph, decisions);
+  lower_images_to_bf16(graph, decisions);
 }
 void lower_to_int8(Graph& graph, Decisions& decisions) { lower(graph, decisions, true); }
 

@@ -26,8 +26,6 @@ void merge_projections(Graph& graph, Decisions& decisions);
 void fuse_elementwise(Graph& graph, Decisions& decisions);
 void lower_to_bf16(Graph& graph, Decisions& decisions);
 void lower_to_int8(Graph& graph, Decisions& decisions);
-/// A part of lower_to_bf16.
-void lower_convolutions(Graph& graph, Decisions& decisions);
 void channels_last(Graph& graph, Decisions& decisions);
 
 // ---- what passes share

@@ -49,7 +49,9 @@ constexpr std::array<Pass, 18> kPasses = {{
     {"fuse_elementwise", Stage::kWholeGraph, PassClass::kReorders, "chains of elementwise operators become one Program",
      fuse_elementwise},
     {"lower_to_bf16", Stage::kWholeGraph, PassClass::kLossy,
-     "products and convolutions with constant weights multiply in bf16, sums and epilogue stay f32", lower_to_bf16},
+     "products and convolutions with constant weights multiply in bf16, images between them are stored so; sums and "
+     "epilogues stay f32",
+     lower_to_bf16},
     {"lower_to_int8", Stage::kWholeGraph, PassClass::kLossy,
      "products with constant weights multiply 8-bit integers: a scale a column, activations rounded row by row",
      lower_to_int8},

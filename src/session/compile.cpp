@@ -42,6 +42,14 @@ PipelineOptions parse_pipeline(const std::string& passes_given, const std::vecto
   return options;
 }
 
+void ask_precision(PipelineOptions& options, const std::string& precision) {
+  if (precision == "f32") return;
+  if (options.none || !options.only.empty())
+    fail(ErrorCode::kUsage, "--precision {} goes with --passes all: else name the pass lower_to_{} in --passes",
+         precision, precision);
+  options.lossy.insert("lower_to_" + precision);
+}
+
 PlanOptions plan_options_for(const PipelineOptions& pipeline, const PlanOptions& base) {
   PlanOptions options = base;
   options.views = base.views && !pipeline.none && pipeline.stage == Stage::kWholeGraph;

@@ -28,6 +28,7 @@ class StageBuilder {
   Built build(Stage stage) {
     CompileOptions options;
     options.pipeline.stage = stage;
+    options.pipeline.lossy = options_.lossy;
     for (const std::string& name : options_.disabled) options.pipeline.disabled.insert(name);
     options.pipeline.undone_nodes = options_.undone_nodes;
     for (const std::string& name : undone_) options.pipeline.disabled.insert(name);
@@ -142,7 +143,7 @@ Ladder build_ladder(Model& model, const LadderOptions& options) {
   say("computing the reference (naive, in double; kept in the cache folder)");
   const ReferenceResult reference = reference_outputs(model, 0);
   ladder.reference_items = reference.items;
-  ladder.tolerance = graph_tolerance(model.graph, model.bindings);
+  ladder.tolerance = graph_tolerance(model.graph, model.bindings, rounding_of(options.lossy));
 
   StageBuilder builder(model, options);
   std::vector<Built> built;

@@ -44,6 +44,7 @@ struct LadderOptions {
   int threads = 0;
   std::vector<std::string> disabled;
   std::set<std::string, std::less<>> undone_nodes;  // rewrites that a strategy left out, in every stage
+  std::set<std::string, std::less<>> lossy;         // passes of the last stage that were asked for by name
   double ns_per_byte = 0;                           // price of memory (PlanOptions), in every stage
   double seconds = 3;  // of interleaved measurement, at least; slow models get at least seven rounds
   const Ceilings* ceilings = nullptr;

@@ -78,6 +78,10 @@ double price_within(const Model& model, const CompileOptions& options);
 /// names.
 PipelineOptions parse_pipeline(const std::string& passes, const std::vector<std::string>& disabled);
 
+/// Adds what --precision asks for: "f32" nothing, else its lossy pass. Throws Error{kUsage} where single passes were
+/// named.
+void ask_precision(PipelineOptions& options, const std::string& precision);
+
 /// The machine's ceilings if they were measured before; nullptr otherwise (plans then use neutral figures). Never
 /// measures.
 const Ceilings* cached_ceilings();

@@ -144,7 +144,12 @@ Verification verify(const Graph& graph, const std::map<std::string, Tensor>& fee
 
   Verification result;
   result.restarts = int(quantized.values().restarted.size());
-  const std::vector<double> stretches = value_tolerances(graph, options.plan.bindings, quantized.values());
+  // A pass of a lower precision that runs because it was named, in whichever way.
+  std::set<std::string, std::less<>> lossy = options.pipeline.lossy;
+  lossy.insert(options.pipeline.only.begin(), options.pipeline.only.end());
+  QuantizedValues levels = quantized.values();
+  levels.rounding = rounding_of(lossy);
+  const std::vector<double> stretches = value_tolerances(graph, options.plan.bindings, levels);
   for (ValueId v : order) {
     const auto at = found.find(v);
     if (at == found.end()) continue;
@@ -168,7 +173,8 @@ Verification verify(const Graph& graph, const std::map<std::string, Tensor>& fee
     right = run_reference(graph, inputs, untouched);
     quantized = std::move(whole);
   }
-  QuantizedValues levels{quantized.values().level, {}};
+  levels.level = quantized.values().level;
+  levels.restarted.clear();
   const std::vector<double> tolerances = value_tolerances(graph, options.plan.bindings, levels);
   judge_outputs(tolerances);
   for (size_t o = 0; o < right.size(); ++o) {

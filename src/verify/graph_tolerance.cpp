@@ -61,6 +61,14 @@ double own_error(const Graph& graph, const Node& node, DType dtype, const Bindin
   }
 }
 
+/// What rounding its operands adds, where a lossy pass may have rounded them. A product's two roundings are relative to
+/// each term: by the square-root model (4 for each, as of the accumulator's) they stay within 8 u of the largest
+/// result. Any other operator may be stored so: one rounding.
+double lossy_error(const Node& node, DType dtype, double rounding) {
+  if (rounding == 0 || !is_float(dtype)) return 0;
+  return (node.op->kind == OpKind::kContraction ? 8 : 1) * rounding;
+}
+
 /// What becomes of the inputs' errors: the largest is passed on unchanged, so that own errors add along the path with
 /// the largest sum. Rescaling (a product with weights, a normalization) rescales value and error alike. Multiplying the
 /// errors of a product's factors, or doubling at each normalization, compounds over depth and gave 5e9 for ResNet-50,
@@ -86,12 +94,13 @@ std::vector<double> value_tolerances(const Graph& graph, const Bindings& binding
   std::vector<double> tolerance(size_t(graph.value_count()), 0);
   for (NodeId id : graph.order()) {
     const Node& node = graph.node(id);
-    const double passed = passed_on(node, tolerance, quantized.restarted);
+    double passed = passed_on(node, tolerance, quantized.restarted);
     for (ValueId v : node.outputs) {
       if (v == kNoValue) continue;
       const DType dtype = graph.value(v).dtype();
       // Indices and the like are exact, or wrong: no error of a float makes them nearly right.
       if (!is_float(dtype) && node.op->tolerance.kind != Tolerance::Kind::kElementwise) continue;
+      passed += lossy_error(node, dtype, quantized.rounding);
       if (const auto level = quantized.level.find(v); level != quantized.level.end()) {
         tolerance[size_t(v)] = passed + level->second;
         continue;
@@ -108,8 +117,14 @@ std::vector<double> value_tolerances(const Graph& graph, const Bindings& binding
   return tolerance;
 }
 
-double graph_tolerance(const Graph& graph, const Bindings& bindings) {
-  const std::vector<double> tolerance = value_tolerances(graph, bindings);
+double rounding_of(const std::set<std::string, std::less<>>& lossy) {
+  return lossy.count("lower_to_int8") ? 1.0 / 254 : lossy.count("lower_to_bf16") ? info(DType::kBF16).epsilon / 2 : 0;
+}
+
+double graph_tolerance(const Graph& graph, const Bindings& bindings, double rounding) {
+  QuantizedValues values;
+  values.rounding = rounding;
+  const std::vector<double> tolerance = value_tolerances(graph, bindings, values);
   double largest = 0;
   for (ValueId v : graph.outputs) largest = std::max(largest, tolerance[size_t(v)]);
   return largest;

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "ir/graph.h"
@@ -12,6 +13,7 @@ namespace ridgeline {
 
 /// What a run on the reference tells of quantized values.
 struct QuantizedValues {
+  double rounding = 0;              // of operands, by lossy passes
   std::map<ValueId, double> level;  // one level of a QuantizeLinear's result, relative to its largest value
   std::set<ValueId> restarted;      // where the run went on from the values under test: they are exact from there
 };
@@ -22,7 +24,10 @@ struct QuantizedValues {
 std::vector<double> value_tolerances(const Graph& graph, const Bindings& bindings = {},
                                      const QuantizedValues& quantized = {});
 
+/// What these lossy passes round operands by: the unit roundoff of bf16, half a step of 127 levels.
+double rounding_of(const std::set<std::string, std::less<>>& lossy);
+
 /// The largest over the graph's outputs.
-double graph_tolerance(const Graph& graph, const Bindings& bindings = {});
+double graph_tolerance(const Graph& graph, const Bindings& bindings = {}, double rounding = 0);
 
 }  // namespace ridgeline

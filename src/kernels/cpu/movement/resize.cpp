@@ -82,8 +82,12 @@ AxisTaps taps_of(const Problem& p, int64_t in, int64_t out, double scale, int64_
 }
 
 Support supports(const Problem& p) {
-  if (p.input(0).dtype != DType::kF32) return no("{}: this kernel takes f32", name(p.input(0).dtype));
   const std::string mode = p.string("mode");
+  if (const int bits = info(p.input(0).dtype).bits; p.input(0).dtype != DType::kF32) {
+    if (mode != "nearest" || (bits != 8 && bits != 16))
+      return no("{}: this kernel takes f32, and the nearest element of one or two bytes", name(p.input(0).dtype));
+    if (p.has_epilogue()) return no("an epilogue after {}", name(p.input(0).dtype));
+  }
   if (mode == "cubic") return no("cubic interpolation");
   if (mode == "linear" && p.flag("antialias")) return no("antialiasing");
   if (p.string("coordinate_transformation_mode") == "tf_crop_and_resize") return no("tf_crop_and_resize");
@@ -157,10 +161,21 @@ void blend_row(const float* x, const int64_t* offsets, const float* weights, int
   }
 }
 
-void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool) {
+/// The nearest elements of a row, of any type.
+template <typename T>
+void move_row(const T* x, const AxisTaps& inner, int64_t count, int64_t in_step, T* y, int64_t step) {
+  if (step == 1 && in_step == 1 && inner.low[size_t(count - 1)] == count - 1 && inner.low[0] == 0) {
+    std::copy_n(x, count, y);
+    return;
+  }
+  for (int64_t j = 0; j < count; ++j) y[j * step] = x[inner.low[size_t(j)]];
+}
+
+template <typename T>
+void run_as(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool) {
   const State& s = call.state_as<State>();
-  const float* x = static_cast<const float*>(buffers.inputs[0]);
-  float* y = static_cast<float*>(buffers.outputs[0]);
+  const T* x = static_cast<const T*>(buffers.inputs[0]);
+  T* y = static_cast<T*>(buffers.outputs[0]);
   const int last = int(s.shape.size()) - 1;
   const int64_t count = s.shape[size_t(last)];
   int64_t rows = 1;
@@ -191,10 +206,24 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool)
         }
         corners *= 2;
       }
-      blend_row(x, offsets, weights, corners, inner, count, in_step, y + to, s.strides[size_t(last)]);
+      if constexpr (std::is_same_v<T, float>)
+        blend_row(x, offsets, weights, corners, inner, count, in_step, y + to, s.strides[size_t(last)]);
+      else
+        move_row(x + offsets[0], inner, count, in_step, y + to, s.strides[size_t(last)]);
     }
   });
   s.epilogue.run(buffers, pool);
+}
+
+void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool) {
+  switch (info(call.problem.input(0).dtype).bits) {
+    case 8:
+      return run_as<uint8_t>(call, buffers, pool);
+    case 16:
+      return run_as<uint16_t>(call, buffers, pool);
+    default:
+      return run_as<float>(call, buffers, pool);
+  }
 }
 
 }  // namespace
