@@ -81,6 +81,7 @@ class Boundaries {
 struct Observed {
   std::string node;
   Tensor tensor;
+  bool rounded = false;  // stored in bf16 where the graph has f32
 };
 
 /// Runs the plan and keeps what its steps wrote, by the imported graph's value.
@@ -106,6 +107,14 @@ void run_and_observe(const Boundaries& boundaries, const std::shared_ptr<const P
   });
 }
 
+/// What a step stored in bf16, as the f32 that it stands for.
+Tensor widened(const Tensor& y, const Tensor& right) {
+  if (y.dtype() != DType::kBF16 || right.dtype() != DType::kF32) return y;
+  Tensor wide(DType::kF32, y.shape());
+  for (int64_t k = 0; k < y.elements(); ++k) wide.as<float>()[k] = float(y.f64(k));
+  return wide;
+}
+
 }  // namespace
 
 Verification verify(const Graph& graph, const std::map<std::string, Tensor>& feeds, const VerifyOptions& options) {
@@ -117,7 +126,8 @@ Verification verify(const Graph& graph, const std::map<std::string, Tensor>& fee
   run_and_observe(Boundaries(graph, candidate.graph), candidate.plan, feeds, observed, order, outputs);
 
   // A value that lies between two levels may go either way, and what follows goes with it. So the reference goes on
-  // from the plan's own bytes, and each stretch between two of them is judged by itself.
+  // from the plan's own bytes (and from what it stored in bf16), and each stretch between two of them is judged by
+  // itself.
   std::map<ValueId, Boundary> found;
   QuantizedRun quantized(graph);
   ReferenceRun reference;
@@ -126,7 +136,9 @@ Verification verify(const Graph& graph, const std::map<std::string, Tensor>& fee
     quantized.observe(v, right);
     const auto at = observed.find(v);
     if (at == observed.end()) return;
-    const Tensor& y = at->second.tensor;
+    Tensor& y = at->second.tensor;
+    at->second.rounded = y.dtype() != right.dtype();
+    y = widened(y, right);
     // Another shape: a reshape or transpose was taken in as well, and the step writes what comes before or after it.
     if (y.shape() == right.shape() && y.dtype() == right.dtype())
       found[v] = {graph.value(v).name, at->second.node, max_error(y, right), 0};
@@ -137,8 +149,9 @@ Verification verify(const Graph& graph, const std::map<std::string, Tensor>& fee
     const auto at = observed.find(v);
     if (at == observed.end()) return {};
     const Tensor y = at->second.tensor;
+    const bool rounded = at->second.rounded;
     observed.erase(at);
-    return quantized.restart(v, y, right) ? y : Tensor();
+    return quantized.restart(v, y, right, rounded) ? y : Tensor();
   };
   std::vector<Tensor> right = run_reference(graph, inputs, reference);
 

@@ -45,7 +45,11 @@ void QuantizedRun::observe(ValueId value, const Tensor& right) {
   values_.level[value] = 1 / std::max(1.0, std::min(bytes, numbers));
 }
 
-bool QuantizedRun::restart(ValueId value, const Tensor& y, const Tensor& right) {
+bool QuantizedRun::restart(ValueId value, const Tensor& y, const Tensor& right, bool rounded) {
+  if (rounded) {
+    values_.restarted.insert(value);
+    return parted_ = true;
+  }
   const Node* node = quantizer(value);
   if (!node || !is_byte(right.dtype())) return false;
   values_.restarted.insert(value);

@@ -16,8 +16,8 @@ class QuantizedRun {
   /// Every value, as the reference computes it.
   void observe(ValueId value, const Tensor& right);
   /// `y` was written where the reference has `right`. True if the reference may go on from it: it is a QuantizeLinear's
-  /// result in 8 bits, which `judge` can judge.
-  bool restart(ValueId value, const Tensor& y, const Tensor& right);
+  /// result in 8 bits, which `judge` can judge, or was `rounded` to bf16, which the tolerances know.
+  bool restart(ValueId value, const Tensor& y, const Tensor& right, bool rounded = false);
   /// Did any of them differ from the reference?
   bool parted() const { return parted_; }
   const QuantizedValues& values() const { return values_; }
