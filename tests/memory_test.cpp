@@ -86,6 +86,11 @@ TEST(Memory, ABudgetIsKeptOrRefusedWithANumberThatWorks) {
   }
   // The message rounds up to a MB.
   EXPECT_LT(feasible, most + 2000000);
+  // With room for the fastest plan, that one is made, and not a smaller one.
+  options.memory_budget = most;
+  Model roomy = deep();
+  ConstantStore fourth;
+  EXPECT_EQ(compile(roomy, options, fourth).plan->peak_bytes_with_packing(), most);
   options.memory_budget = feasible;
   Model model = deep();
   ConstantStore third;

@@ -22,6 +22,8 @@ int64_t status_bytes(std::string_view key) {
 
 }  // namespace
 
+int64_t budget_for(int64_t process_bytes) { return int64_t(double(process_bytes) * kPredictionMargin) + 1000000; }
+
 int64_t resident_bytes() { return status_bytes("VmRSS:"); }
 int64_t most_resident_bytes() { return status_bytes("VmHWM:"); }
 
@@ -51,6 +53,8 @@ void set_budget(CompileOptions& options, const std::string& text, int64_t at_sta
   // What this plan may take so that plan, empty process and program together stay below, by a wrong prediction too.
   options.process_bytes = at_start + kProgramBytes;
   options.memory_budget = int64_t(double(budget) / kPredictionMargin) - options.process_bytes;
+  if (options.memory_budget == 0) options.memory_budget = -1;  // 0 is no limit
+  options.most_resident = most_resident_bytes;
   options.memory_margin = kPredictionMargin;
 }
 

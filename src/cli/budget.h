@@ -24,6 +24,9 @@ int64_t parse_bytes(const std::string& text);
 /// the model was loaded.
 void set_budget(CompileOptions& options, const std::string& text, int64_t at_start);
 
+/// The budget to give for a process that is predicted to take this.
+int64_t budget_for(int64_t process_bytes);
+
 /// Throws Error{kResource} if the process took more than the budget after all.
 void check_budget(const std::string& text);
 

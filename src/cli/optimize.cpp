@@ -54,7 +54,9 @@ void optimize(const Common& common, const Arguments& arguments) {
   const bool throughput = arguments.objective == "throughput";
   const Ceilings ceilings = throughput ? ceilings_when_shared(machine_ceilings()) : machine_ceilings();
   LadderOptions options;
-  options.threads = throughput && common.threads == 0 ? 1 : common.threads;
+  // One thread is also the smallest plan: each has a workspace of its own.
+  const bool one_thread = throughput || arguments.objective == "memory";
+  options.threads = one_thread && common.threads == 0 ? 1 : common.threads;
   if (arguments.objective == "memory") options.ns_per_byte = memory_prices().back();
   if (!arguments.budget.empty()) {
     CompileOptions limited;
@@ -107,7 +109,7 @@ void optimize(const Common& common, const Arguments& arguments) {
   }
   if (options.ns_per_byte > 0)
     text += fmt::format("\nkernels were chosen with a price on memory: {:.2g} ns a byte ({})\n", options.ns_per_byte,
-                        arguments.budget.empty() ? "--objective memory" : "--mem-budget " + arguments.budget);
+                        arguments.objective == "memory" ? "--objective memory" : "--mem-budget " + arguments.budget);
   if (throughput) add_throughput(ladder, model, ceilings, arguments.seconds, document, text);
   common.show(document, text);
 }

@@ -1,6 +1,8 @@
 // ridgeline pareto: plans that trade time for memory.
 #include "session/pareto.h"
 
+#include <cmath>
+
 #include "cli/budget.h"
 #include "cli/common.h"
 
@@ -29,8 +31,9 @@ void pareto(const Common& common, const Arguments& arguments) {
   Json plans = Json::array();
   std::string text = fmt::format(
       "{} of {} plans, least time first: no other takes less time and less memory. Peak: of a process that runs it.\n\n"
-      "{:>10} {:>8} {:>8} {:>8} {:>10} {:>10} {:>10} {:>8}\n",
-      found.plans.size(), found.tried, "median ms", "p10", "p90", "paired", "peak", "weights", "arena", "ns/byte");
+      "{:>10} {:>8} {:>8} {:>8} {:>10} {:>10} {:>10} {:>8} {:>11}\n",
+      found.plans.size(), found.tried, "median ms", "p10", "p90", "paired", "peak", "weights", "arena", "ns/byte",
+      "budget");
   for (const ParetoPlan& p : found.plans) {
     const int64_t peak = process + p.plan_bytes;
     plans.push_back({{"latency_ms", p.samples.median() / 1e6},
@@ -39,14 +42,17 @@ void pareto(const Common& common, const Arguments& arguments) {
                      {"p90_ms", p.samples.p90() / 1e6},
                      {"samples", p.samples.count()},
                      {"peak_bytes", peak},
+                     {"mem_budget_bytes", budget_for(peak)},
                      {"weight_bytes", p.plan->constant_bytes()},
                      {"arena_bytes", p.plan->arena_bytes},
                      {"ns_per_byte", p.ns_per_byte},
                      {"changes", p.changes}});
-    text +=
-        fmt::format("{:>10.3f} {:>8.3f} {:>8.3f} {:>6.1f} MiB {:>6.1f} MiB {:>6.1f} MiB {:>14.2g}\n",
-                    p.samples.median() / 1e6, p.samples.p10() / 1e6, p.samples.p90() / 1e6, double(peak) / 1048576,
-                    double(p.plan->constant_bytes()) / 1048576, double(p.plan->arena_bytes) / 1048576, p.ns_per_byte);
+    text += fmt::format(
+        "{:>10.3f} {:>8.3f} {:>8.3f} {:>7.3f}x {:>6.1f} MiB {:>6.1f} MiB {:>6.1f} MiB {:>8.2g} {:>9.0f}MB\n",
+        p.samples.median() / 1e6, p.samples.p10() / 1e6, p.samples.p90() / 1e6,
+        median_ratio(p.samples, found.plans[0].samples), double(peak) / 1048576,
+        double(p.plan->constant_bytes()) / 1048576, double(p.plan->arena_bytes) / 1048576, p.ns_per_byte,
+        std::ceil(double(budget_for(peak)) / 1e6));
   }
   document["plans"] = plans;
   for (size_t i = 1; i < found.plans.size(); ++i) {
@@ -57,7 +63,10 @@ void pareto(const Common& common, const Arguments& arguments) {
     if (p.changes.size() > 5) text += fmt::format("  and {} more (--json lists all)\n", p.changes.size() - 5);
   }
   if (found.plans.size() > 1)
-    text += "\nTo run one of them: `ridgeline run MODEL --mem-budget` with its peak and 5 % more.\n";
+    text +=
+        "\nbudget: what `ridgeline run MODEL --mem-budget` takes to run such a plan (its peak and what a wrong "
+        "prediction "
+        "may be short of).\n";
   common.show(document, text);
 }
 

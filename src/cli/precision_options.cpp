@@ -1,6 +1,7 @@
 #include "cli/precision_options.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -17,8 +18,38 @@ constexpr int kNoiseSets = 3;
 
 std::string content_of(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) fail(ErrorCode::kBadInput, "{}: cannot be read", path);
+  std::error_code error;
+  if (!in || std::filesystem::is_directory(path, error)) fail(ErrorCode::kBadInput, "{}: cannot be read", path);
   return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// Of the file, and of the weights where they are not all in it (external data).
+std::string hash_of_model(const std::string& path, const Graph& graph) {
+  std::string hash = sha256_file(path);
+  int64_t weights = 0;
+  for (ValueId v = 0; v < graph.value_count(); ++v)
+    if (graph.value(v).is_constant()) weights += graph.value(v).info.constant.bytes();
+  std::error_code error;
+  if (weights <= int64_t(std::filesystem::file_size(path, error))) return hash;
+  for (ValueId v = 0; v < graph.value_count(); ++v) {
+    const Value& value = graph.value(v);
+    if (value.is_constant()) hash += sha256(value.info.constant.data(), size_t(value.info.constant.bytes()));
+  }
+  return sha256(hash.data(), hash.size());
+}
+
+// Only a precision file, or none, may be replaced: a slip of the hand put one in the place of a model.
+void check_scales_target(const std::string& file) {
+  check_folder_of(file);
+  std::error_code error;
+  if (!std::filesystem::exists(file, error)) return;
+  if (std::filesystem::is_directory(file, error)) fail(ErrorCode::kUsage, "--scales {}: is a folder", file);
+  if (!std::filesystem::is_regular_file(file, error)) return;
+  try {
+    PrecisionPlan::from_json(content_of(file), file);
+  } catch (const Error&) {
+    fail(ErrorCode::kUsage, "--scales {}: exists and is no precision file: it is not overwritten", file);
+  }
 }
 
 // NAME.npy of each input (/ is _) from one folder.
@@ -60,7 +91,7 @@ std::vector<Feeds> calibration_sets(const Common& common, const PrecisionArgumen
            arguments.calibrate);
     std::vector<std::filesystem::path> folders;
     for (const auto& entry : std::filesystem::directory_iterator(folder))
-      if (entry.is_directory()) folders.push_back(entry.path());
+      if (entry.is_directory() && !entry.path().filename().string().starts_with('.')) folders.push_back(entry.path());
     if (folders.empty()) folders.push_back(folder);
     std::sort(folders.begin(), folders.end());
     for (const auto& each : folders) sets.push_back(feeds_in(each, model));
@@ -73,6 +104,12 @@ std::vector<Feeds> calibration_sets(const Common& common, const PrecisionArgumen
          "--calibrate DIR, or ask for seeded noise with --calibrate noise");
   words = "given inputs";
   return {model.feeds};
+}
+
+// Why not, where it is not the error.
+std::string alone(double error, double ns, double f32_ns) {
+  if (error < 0) return "not possible";
+  return fmt::format("error {:.2g}{}", error, ns > 0 && ns >= f32_ns ? ", not faster" : "");
 }
 
 }  // namespace
@@ -105,16 +142,19 @@ std::optional<PrecisionPlan> precision_plan(const Common& common, const Precisio
     if (!arguments.calibrate.empty()) fail(ErrorCode::kUsage, "--calibrate goes with --max-error");
     return std::nullopt;
   }
+  if (!std::isfinite(arguments.max_error))
+    fail(ErrorCode::kUsage, "--max-error {}: a number is wanted", arguments.max_error);
   if (arguments.max_error <= 0) {
+    if (!arguments.calibrate.empty()) fail(ErrorCode::kUsage, "--calibrate goes with --max-error");
     PrecisionPlan plan = PrecisionPlan::from_json(content_of(arguments.scales), arguments.scales);
-    if (plan.model_sha256 != sha256_file(model_arguments.path))
+    if (plan.model_sha256 != hash_of_model(model_arguments.path, model.graph))
       fail(ErrorCode::kBadInput,
            "{}: was made for another model than {} (its hash differs): make it anew with "
            "--max-error",
            arguments.scales, model_arguments.path);
     return plan;
   }
-  if (!arguments.scales.empty()) check_folder_of(arguments.scales);
+  if (!arguments.scales.empty()) check_scales_target(arguments.scales);
   PrecisionSearch search;
   search.max_error = arguments.max_error;
   search.compile = compile;
@@ -125,7 +165,7 @@ std::optional<PrecisionPlan> precision_plan(const Common& common, const Precisio
   const std::vector<Feeds> sets = calibration_sets(common, arguments, model_arguments, model, words);
   PrecisionPlan plan = search_precision(model, sets, search);
   plan.calibration = words;
-  plan.model_sha256 = sha256_file(model_arguments.path);
+  plan.model_sha256 = hash_of_model(model_arguments.path, model.graph);
   if (!arguments.scales.empty()) {
     NewFileName name(arguments.scales);
     std::ofstream out(name.part(), std::ios::binary);
@@ -145,8 +185,9 @@ std::string precision_text(const PrecisionPlan& plan) {
   for (const PrecisionLayer& layer : plan.layers)
     if (layer.precision == "f32") kept.push_back(&layer);
   for (size_t i = 0; i < kept.size() && i < kMost; ++i)
-    text += fmt::format("  f32: {} (alone in int8 {:.2g}, in bf16 {:.2g})\n", one_line(kept[i]->root),
-                        kept[i]->int8_error, kept[i]->bf16_error);
+    text += fmt::format("  f32: {} (alone in int8: {}, in bf16: {})\n", one_line(kept[i]->root),
+                        alone(kept[i]->int8_error, kept[i]->int8_ns, kept[i]->f32_ns),
+                        alone(kept[i]->bf16_error, kept[i]->bf16_ns, kept[i]->f32_ns));
   if (kept.size() > kMost) text += fmt::format("  and {} more (--json lists all)\n", kept.size() - kMost);
   return text;
 }

@@ -107,21 +107,28 @@ void run(const Common& common, const Arguments& arguments) {
   const bool compares = arguments.deterministic && arguments.seconds > 0 && arguments.budget.empty();
   options.consume = !compares;  // the other plan packs its own
   set_budget(options, arguments.budget, at_start);
+  const bool chooses = arguments.search.max_error != 0 || !arguments.search.scales.empty();
+  if (chooses && (arguments.precision != "f32" || options.pipeline.none || !options.pipeline.only.empty()))
+    fail(ErrorCode::kUsage,
+         "--max-error and --scales choose the precisions themselves: no --precision, and all passes");
+  if (arguments.search.max_error != 0 && !arguments.budget.empty())
+    fail(ErrorCode::kUsage,
+         "--max-error takes more memory than the plan that it finds: write that with --scales FILE, then give "
+         "--mem-budget with --scales FILE");
   std::optional<PrecisionPlan> lowered;
   naming_file(arguments.model.path,
               [&] { lowered = precision_plan(common, arguments.search, arguments.model, model, options); });
-  if (lowered) {
-    if (arguments.precision != "f32")
-      fail(ErrorCode::kUsage, "--precision {}: --max-error and --scales choose the precisions themselves",
-           arguments.precision);
-    apply_precision(*lowered, options.pipeline);
-  }
+  if (lowered) apply_precision(*lowered, options.pipeline);
   ConstantStore store;
   const Feeds feeds = std::move(model.feeds);
   Compiled compiled;
   naming_file(arguments.model.path, [&] { compiled = compile(model, options, store); });
+  if (lowered)
+    require_lowered(*lowered, compiled.decisions,
+                    arguments.search.scales.empty() ? "--max-error" : arguments.search.scales);
   Runner runner(compiled.plan, feeds);
   naming_file(arguments.model.path, [&] { runner.run(); });
+  check_budget(arguments.budget);
 
   Json document;
   std::string text;
@@ -194,7 +201,6 @@ void run(const Common& common, const Arguments& arguments) {
     if (arguments.sessions > 0)
       add_sessions(compiled.plan, feeds, arguments.sessions, arguments.seconds, document, text);
   }
-  check_budget(arguments.budget);
   common.show(document, text);
 }
 

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdio>
+#include <filesystem>
 
 namespace ridgeline {
 namespace {
@@ -22,17 +23,26 @@ void replace(const char* from, const char* to) {
 NewFileName::NewFileName(const std::string& path) : path_(path) {
   // Two processes, or two threads of one, may write the same file: the last whole one stays.
   static std::atomic<int> count{0};
-  part_ = path + "." + std::to_string(getpid()) + "-" + std::to_string(count++) + ".part";
+  std::error_code error;
+  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error)) {
+    part_ = path;  // renaming a file over /dev/full replaced the device
+    return;
+  }
+  if (std::filesystem::is_symlink(path, error)) {
+    const std::filesystem::path target = std::filesystem::canonical(path, error);
+    if (!error) path_ = target.string();
+  }
+  part_ = path_ + "." + std::to_string(getpid()) + "-" + std::to_string(count++) + ".part";
   replace(nullptr, part_.c_str());
 }
 
 NewFileName::~NewFileName() {
   replace(part_.c_str(), nullptr);
-  if (!done_) std::remove(part_.c_str());
+  if (!done_ && part_ != path_) std::remove(part_.c_str());
 }
 
 bool NewFileName::finish() {
-  done_ = std::rename(part_.c_str(), path_.c_str()) == 0;
+  done_ = part_ == path_ || std::rename(part_.c_str(), path_.c_str()) == 0;
   return done_;
 }
 

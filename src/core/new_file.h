@@ -5,7 +5,8 @@
 
 namespace ridgeline {
 
-/// A name of its own, PATH.*.part, to write under; removed with the object unless `finish` gave the file its own name.
+/// A name of its own, PATH.*.part, to write under (what exists and is no regular file, a device or a pipe, is written
+/// itself, and a link is followed); removed with the object unless `finish` gave the file its own name.
 class NewFileName {
  public:
   explicit NewFileName(const std::string& path);

@@ -44,6 +44,19 @@ double price_within(const Model& model, const CompileOptions& options) {
 
 double price_within(Graph& graph, const PlanOptions& plan, const CompileOptions& options) {
   int64_t least = 0;
+  const int64_t so_far = options.most_resident ? options.most_resident() : 0;
+  const auto total = [&](int64_t bytes) { return double(bytes + options.process_bytes) * options.memory_margin; };
+  if (so_far > 0 && double(so_far) > total(options.memory_budget)) {
+    for (const double price : kMemoryPrices) {
+      const double bytes = total(dry_plan(graph, plan, price).peak_bytes_with_packing());
+      least = least == 0 ? int64_t(bytes) : std::min(least, int64_t(bytes));
+    }
+    fail(ErrorCode::kResource,
+         "out of memory: the budget of {:.1f} MB is not feasible: loading and optimizing the model took {:.1f} MB, "
+         "before any plan (the smallest needs {:.1f}); give --mem-budget {:.0f}MB or more, or --passes none",
+         total(options.memory_budget) / 1e6, double(so_far) / 1e6, double(least) / 1e6,
+         std::ceil(std::max(double(so_far) * 1.02, double(least)) / 1e6 + 0.5));
+  }
   for (const double price : kMemoryPrices) {
     const int64_t bytes = dry_plan(graph, plan, price).peak_bytes_with_packing();
     if (bytes <= options.memory_budget) return price;

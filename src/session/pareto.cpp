@@ -66,7 +66,7 @@ Pareto pareto_plans(Model& model, const ParetoOptions& options) {
     next.plan_bytes = dry_plan(fastest.graph, plan_options, price).peak_bytes_with_packing();
     plans.push_back(std::move(next));
   }
-  say(fmt::format("measuring {} plans, interleaved", plans.size()));
+  say(fmt::format("measuring {} plan{}, interleaved", plans.size(), plans.size() == 1 ? "" : "s"));
   std::vector<Runner> runners;
   runners.reserve(plans.size());
   for (const ParetoPlan& p : plans) runners.emplace_back(p.plan, model.feeds);

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "verify/compare.h"
 
@@ -22,7 +24,10 @@ class Search {
       : model_(model), sets_(sets), options_(options) {
     if (sets.empty()) fail(ErrorCode::kUsage, "no calibration inputs were given");
     plain_ = compile_with({});
-    for (const Feeds& feeds : sets_) right_.push_back(outputs_of(plain_, feeds));
+    for (const Feeds& feeds : sets_) {
+      right_.push_back(outputs_of(plain_, feeds));
+      require_comparable(right_.back(), right_.size());
+    }
   }
 
   PrecisionPlan run() {
@@ -57,6 +62,30 @@ class Search {
     return ns;
   }
 
+  // What is no float stays the same or is no result at all: an index that is another is not nearly right.
+  static double error_between(const Tensor& got, const Tensor& right) {
+    if (is_float(right.dtype())) return max_error(got, right);
+    return std::memcmp(got.data(), right.data(), size_t(right.bytes())) == 0 ? 0
+                                                                             : std::numeric_limits<double>::infinity();
+  }
+
+  // An error is relative to the largest value: there must be one.
+  void require_comparable(const std::vector<Tensor>& outputs, size_t set) const {
+    double largest = 0;
+    for (const Tensor& t : outputs) {
+      for (int64_t i = 0; i < t.elements(); ++i) {
+        const double v = is_float(t.dtype()) ? t.f64(i) : 1;
+        if (!std::isfinite(v))
+          fail(ErrorCode::kBadInput,
+               "calibration set {} gives outputs that are not finite: nothing can be compared with them", set);
+        largest = std::max(largest, std::fabs(v));
+      }
+    }
+    if (largest == 0)
+      fail(ErrorCode::kBadInput, "calibration set {} gives outputs that are all zero: no error is relative to them",
+           set);
+  }
+
   static std::vector<Tensor> outputs_of(const Compiled& compiled, const Feeds& feeds) {
     Runner runner(compiled.plan, feeds);
     runner.run();
@@ -71,7 +100,7 @@ class Search {
     for (size_t s = 0; s < sets_.size(); ++s) {
       const std::vector<Tensor> got = outputs_of(compiled, sets_[s]);
       for (size_t o = 0; o < got.size(); ++o) {
-        const double error = max_error(got[o], right_[s][o]);
+        const double error = error_between(got[o], right_[s][o]);
         worst = std::isnan(error) ? std::numeric_limits<double>::infinity() : std::max(worst, error);
       }
     }
@@ -106,6 +135,7 @@ class Search {
       alone.layers = {layer};
       alone.layers[0].precision = precision;
       error = error_of(alone, &layer.root, precision == "int8" ? &layer.int8_ns : &layer.bf16_ns);
+      if (!std::isfinite(error)) error = -1;  // not possible
       if (++done % 10 == 0) say(fmt::format("{}: {} of {} products tried alone", precision, done, plan.layers.size()));
     }
   }
@@ -119,7 +149,7 @@ class Search {
       double least = layer.f32_ns;
       layer.precision = "f32";
       const auto consider = [&](const char* precision, double error, double ns) {
-        if (error < 0 || ns + price * error * error >= least) return;
+        if (error < 0 || ns + price * error * error >= least) return;  // (all in f32 is not asked of a price)
         least = ns + price * error * error;
         layer.precision = precision;
       };
@@ -149,7 +179,9 @@ class Search {
     for (const PrecisionLayer& layer : layers.layers) total_ns += layer.f32_ns;
     const double middle = total_ns / (options_.max_error * options_.max_error);
     double low = middle * 1e-6, high = middle * 1e6;
-    best = at_price(layers, std::numeric_limits<double>::infinity());  // all in f32
+    best = layers;  // all in f32, where nothing else stays inside
+    for (PrecisionLayer& layer : best.layers) layer.precision = "f32";
+    best = tried(best);
     for (int round = 0; round < 24; ++round) {
       const double price = std::sqrt(low * high);
       const PrecisionPlan next = tried(at_price(layers, price));
@@ -183,6 +215,26 @@ void apply_precision(const PrecisionPlan& plan, PipelineOptions& pipeline) {
     if (layer.precision != "f32") pipeline.only_nodes[pass_of(layer.precision)].insert(layer.root);
 }
 
+void require_lowered(const PrecisionPlan& plan, const Decisions& decisions, const std::string& file) {
+  int named = 0, missing = 0;
+  std::string first;
+  for (const PrecisionLayer& layer : plan.layers) {
+    if (layer.precision == "f32") continue;
+    ++named;
+    const bool done = std::any_of(decisions.all.begin(), decisions.all.end(), [&](const Decision& d) {
+      return d.action == Action::kApplied && d.pass == pass_of(layer.precision) && d.root == layer.root;
+    });
+    if (done) continue;
+    ++missing;
+    if (first.empty()) first = layer.root;
+  }
+  if (missing > 0)
+    fail(ErrorCode::kBadInput,
+         "{}: {} of the {} products that it lowers are not lowered here, the first is '{}': the model has none of that "
+         "name, or passes that lead to it are off",
+         file, missing, named, first);
+}
+
 PrecisionPlan search_precision(Model& model, const std::vector<Feeds>& sets, const PrecisionSearch& options) {
   return Search(model, sets, options).run();
 }
@@ -206,6 +258,7 @@ std::string PrecisionPlan::to_json() const {
 
 PrecisionPlan PrecisionPlan::from_json(std::string_view text, const std::string& file) {
   PrecisionPlan plan;
+  std::set<std::string> roots;
   try {
     const Json document = Json::parse(text);
     if (document.at("format") != kFormat) fail(ErrorCode::kBadInput, "{}: its format is not '{}'", file, kFormat);
@@ -213,9 +266,11 @@ PrecisionPlan PrecisionPlan::from_json(std::string_view text, const std::string&
     plan.calibration = document.at("calibration");
     plan.max_error = document.at("max_error");
     plan.error = document.at("error");
+    if (!document.at("layers").is_array()) fail(ErrorCode::kBadInput, "{}: its layers are no list", file);
     for (const Json& entry : document.at("layers")) {
       PrecisionLayer layer;
       layer.root = entry.at("root");
+      if (!roots.insert(layer.root).second) fail(ErrorCode::kBadInput, "{}: '{}' stands in it twice", file, layer.root);
       layer.nodes = entry.at("nodes").get<std::vector<std::string>>();
       layer.precision = entry.at("precision");
       if (layer.precision != "f32" && layer.precision != "bf16" && layer.precision != "int8")

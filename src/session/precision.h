@@ -35,6 +35,9 @@ struct PrecisionPlan {
 /// Makes the pipeline lower what the plan says, and nothing else.
 void apply_precision(const PrecisionPlan& plan, PipelineOptions& pipeline);
 
+/// Throws Error{kBadInput} if something that the plan lowers was not.
+void require_lowered(const PrecisionPlan& plan, const Decisions& decisions, const std::string& file);
+
 struct PrecisionSearch {
   double max_error = 0.01;
   bool int8 = true, bf16 = true;  // tried in this order
@@ -43,8 +46,8 @@ struct PrecisionSearch {
 };
 
 /// Each product alone, then the precisions of the least predicted time that together stay inside. `sets`: calibration
-/// inputs, at least one. The error is compared with the f32 plan's outputs; an output that is not a float, or not
-/// finite, must stay the same.
+/// inputs, at least one. The error is compared with the f32 plan's outputs: they must be finite and not all zero, and
+/// what is no float must stay the same.
 PrecisionPlan search_precision(Model& model, const std::vector<Feeds>& sets, const PrecisionSearch& options);
 
 }  // namespace ridgeline

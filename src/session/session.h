@@ -50,6 +50,7 @@ struct CompileOptions {
   /// For that message, which speaks of the process: what it takes beside the plan, and by what predictions are
   /// enlarged.
   int64_t process_bytes = 0;
+  std::function<int64_t()> most_resident;  // of the process so far: what loading and the passes took
   double memory_margin = 1;
 };
 
