@@ -75,7 +75,7 @@ TEST_F(AbsentResults, AttentionWithoutItsFirst) {
 // Rows that quantization cannot express: not finite ones are NaN in whole, tiny ones zeros. The others are as they
 // were.
 TEST(LowBitEdges, RowsThatAreNotFiniteAndTinyRows) {
-  for (const char* isa : {"native", "avx2", "scalar"}) {
+  for (const char* isa : {"native", "vnni", "avx512", "avx2", "scalar"}) {
     cpu::limit_isa(isa);
     G g;
     g.output(g.op("MatMul", {g.input("x", {5, 64}), g.weight({64, 96})}));

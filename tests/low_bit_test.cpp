@@ -52,7 +52,7 @@ TEST_P(Narrow, IntegerSumsAreExactAtTheExtremes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, Narrow, testing::Values("avx2", "avx512", "native"));
+INSTANTIATE_TEST_SUITE_P(Isa, Narrow, testing::Values("avx2", "avx512", "vnni", "native"));
 
 // A level is off by half a step at most: |x - q| <= largest / 254, but for the rounding of the f32 arithmetic itself.
 TEST(LowBit, ActivationsAreOffByHalfAStep) {

@@ -54,7 +54,8 @@ void add_check(CLI::App& app, Common& common) {
       ->add_option("--cases", arguments->options.cases,
                    "How many problems (default 2000; with --isa all at each level)")
       ->check(whole_number(1, kMostCases));
-  command->add_option("--isa", arguments->options.isa, "scalar, avx2, avx512, native, or all: each in turn");
+  command->add_option("--isa", arguments->options.isa,
+                      "scalar, avx2, avx512, vnni, neon, native, or all: each in turn");
   arguments->line_given = command->add_option("--case", arguments->line, "One problem, as a failure prints it");
   command->add_option("--case-directory", arguments->options.case_directory,
                       "Also the problems in FAMILY.txt there, one a line");

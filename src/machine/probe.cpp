@@ -81,6 +81,7 @@ std::vector<std::string> instruction_sets(IsaLevel level) {
   add(bit(extended.ecx, 11), "avx512_vnni");
   add(bit(extended1.eax, 5), "avx512_bf16");
   add(bit(extended.edx, 23), "avx512_fp16");
+  if (level == IsaLevel::kVnni) return isa;
   if (!bit(extended.edx, 24) || (saved & 0x60000) != 0x60000 || !request_amx()) return isa;
   add(true, "amx_tile");
   add(bit(extended.edx, 22), "amx_bf16");
@@ -177,11 +178,12 @@ std::string Cpu::fingerprint() const {
 IsaLevel isa_level() {
   const char* value = std::getenv("RIDGELINE_ISA");
   const std::string_view text = value ? value : "";
-  if (text.empty() || text == "native") return IsaLevel::kNative;
+  if (text.empty() || text == "native" || text == "neon") return IsaLevel::kNative;
   if (text == "scalar") return IsaLevel::kScalar;
   if (text == "avx2") return IsaLevel::kAvx2;
   if (text == "avx512") return IsaLevel::kAvx512;
-  fail(ErrorCode::kUsage, "RIDGELINE_ISA is '{}'; it may be scalar, avx2, avx512 or native", text);
+  if (text == "vnni") return IsaLevel::kVnni;
+  fail(ErrorCode::kUsage, "RIDGELINE_ISA is '{}'; it may be scalar, avx2, avx512, vnni or native", text);
 }
 
 const Cpu& this_cpu() {

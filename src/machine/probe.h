@@ -10,7 +10,7 @@ namespace ridgeline {
 
 /// RIDGELINE_ISA: the highest instruction set that may be used; a lower level than the machine's stands for a smaller
 /// machine.
-enum class IsaLevel { kScalar, kAvx2, kAvx512, kNative };
+enum class IsaLevel { kScalar, kAvx2, kAvx512, kVnni, kNative };  // kVnni: AVX-512's dot products, no AMX (Zen 4)
 
 struct CacheSizes {
   int64_t l1d = 0, l2 = 0;  // bytes a core has to itself
@@ -29,7 +29,7 @@ struct Cpu {
   std::string fingerprint() const;
 };
 
-/// Throws Error{kUsage} if RIDGELINE_ISA is none of scalar, avx2, avx512, native.
+/// Throws Error{kUsage} if RIDGELINE_ISA is none of scalar, avx2, avx512, vnni, native (neon on ARM).
 IsaLevel isa_level();
 
 /// Probed at the first call.

@@ -400,11 +400,13 @@ CheckResult at_levels(const std::string& isa, Run run) {
     run("", result);
     return result;
   }
-  const std::vector<std::string> levels =
-      isa == "all" ? std::vector<std::string>{"scalar", "avx2", "avx512"} : std::vector<std::string>{isa};
+  const std::vector<std::string> levels = isa == "all"
+                                              ? std::vector<std::string>{"scalar", "avx2", "avx512", "vnni", "neon"}
+                                              : std::vector<std::string>{isa};
   for (const std::string& level : levels) {
     cpu::limit_isa(level);
-    if (isa == "all" && cpu::name(cpu::active_isa()) != level) continue;  // the machine lacks it
+    const bool reached = level == "vnni" ? cpu::has_feature("avx512_vnni") : cpu::name(cpu::active_isa()) == level;
+    if (isa == "all" && !reached) continue;  // the machine lacks it
     run(level, result);
   }
   cpu::limit_isa("native");

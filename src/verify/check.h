@@ -15,7 +15,7 @@ struct CheckOptions {
   std::string family;    // "": all
   int64_t cases = 2000;  // problems in all, shared out over the operators; those of the case files, and those drawn for
                          // kernels with few runs, come on top
-  std::string isa;       // "": as it is; scalar, avx2, avx512, native; "all": each in turn
+  std::string isa;       // "": as it is; scalar, avx2, avx512, vnni, neon, native; "all": each in turn
   uint64_t seed = 1;
   int threads = 1;
   int64_t least_runs = 20;     // of each kernel: further problems are drawn for those with fewer; one with none fails

@@ -236,7 +236,7 @@ HWY_EXPORT(FillAll);
 }
 
 const MicroKernels& micro_kernels() {
-  static MicroKernels of_isa[3];
+  static MicroKernels of_isa[4];  // by Isa
   MicroKernels& kernels = of_isa[int(active_isa())];
   if (kernels.lanes == 0) HWY_DYNAMIC_DISPATCH(FillAll)(&kernels);
   return kernels;

@@ -246,14 +246,13 @@ constexpr DotKernels kAmxBf16{"amx_bf16", 32, tile_amx<DotType::kBf16>, enter_am
 
 const DotKernels& dot_kernels(DotType type, bool want_amx) {
   if (active_isa() == Isa::kScalar) return kNone;
-  const Cpu& cpu = this_cpu();  // its list knows RIDGELINE_ISA, too
   const bool wide = active_isa() == Isa::kAvx512;
   if (type == DotType::kU8S8) {
-    if (wide && want_amx && cpu.has("amx_int8")) return kAmxInt8;
-    return wide && cpu.has("avx512_vnni") ? kVnni : kMaddubs;
+    if (wide && want_amx && has_feature("amx_int8")) return kAmxInt8;
+    return wide && has_feature("avx512_vnni") ? kVnni : kMaddubs;
   }
-  if (wide && want_amx && cpu.has("amx_bf16")) return kAmxBf16;
-  return wide && cpu.has("avx512_bf16") ? kBf16 : kBf16Fma;
+  if (wide && want_amx && has_feature("amx_bf16")) return kAmxBf16;
+  return wide && has_feature("avx512_bf16") ? kBf16 : kBf16Fma;
 }
 
 }  // namespace ridgeline::cpu

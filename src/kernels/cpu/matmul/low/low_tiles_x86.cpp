@@ -247,11 +247,10 @@ RIDGELINE_AMX void tile_amx(const LowDotTile& t, int rows) {
 }  // namespace
 
 LowDotKernels low_dot_kernels(int64_t m, int64_t chunk) {
-  const Cpu& cpu = this_cpu();
   if (active_isa() == Isa::kScalar) return {};
   const bool wide = active_isa() == Isa::kAvx512;
-  if (wide && cpu.has("amx_int8") && m >= 12 && chunk % 32 == 0) return {32, tile_amx, enter_amx, leave_amx, true};
-  if (wide && cpu.has("avx512_vnni")) return {12, vnni};
+  if (wide && has_feature("amx_int8") && m >= 12 && chunk % 32 == 0) return {32, tile_amx, enter_amx, leave_amx, true};
+  if (wide && has_feature("avx512_vnni")) return {12, vnni};
   return {4, avx2};
 }
 
