@@ -84,8 +84,9 @@ HWY_INLINE VF reciprocal_near(VF x) {
 #if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
   return hn::Div(splat(1.0f), x);
 #else
-  VF guess = hn::ApproximateReciprocal(x);  // 14 bits with AVX-512, 12 without
-  if (HWY_TARGET == HWY_AVX2) guess = hn::MulAdd(guess, hn::NegMulAdd(x, guess, splat(1.0f)), guess);
+  VF guess = hn::ApproximateReciprocal(x);  // 14 bits with AVX-512, 12 with AVX2, 8 with NEON
+  if (HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_NEON)
+    guess = hn::MulAdd(guess, hn::NegMulAdd(x, guess, splat(1.0f)), guess);
   return hn::MulAdd(guess, hn::NegMulAdd(x, guess, splat(1.0f)), guess);
 #endif
 }
