@@ -171,7 +171,7 @@ Cpu probe() {
 bool Cpu::has(std::string_view feature) const { return std::find(isa.begin(), isa.end(), feature) != isa.end(); }
 
 std::string Cpu::fingerprint() const {
-  return fmt::format("ridgeline 0.1 | {} | family {} model {} stepping {} | cores {} | l1d {} l2 {} l3 {} | {}", name,
+  return fmt::format("ridgeline 0.1 ceilings 2 | {} | family {} model {} stepping {} | cores {} | l1d {} l2 {} l3 {} | {}", name,
                      family, model, stepping, cores, caches.l1d, caches.l2, caches.l3, fmt::join(isa, " "));
 }
 
