@@ -49,7 +49,7 @@ HWY_INLINE VF round_bf16_bits(VF x) {  // to nearest even; NaN keeps its sign an
 
 [[maybe_unused]] void load_f16(const uint16_t* from, int64_t stride, float* to, int n) {
   int i = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128  // whose conversions (1.0.3) know no infinity
   const F32 d;
   const hn::Rebind<hwy::float16_t, F32> dh;
   const int lanes = int(hn::Lanes(d));
@@ -61,7 +61,7 @@ HWY_INLINE VF round_bf16_bits(VF x) {  // to nearest even; NaN keeps its sign an
 }
 [[maybe_unused]] void store_f16(const float* from, uint16_t* to, int64_t stride, int n) {
   int i = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128  // whose conversions (1.0.3) know no infinity
   const F32 d;
   const hn::Rebind<hwy::float16_t, F32> dh;
   const int lanes = int(hn::Lanes(d));
