@@ -77,6 +77,8 @@ release() {
     step "install and use" tools/check_install.sh
     step "docs up to date" tools/check_docs.sh
   fi
+  # The emulator is forty times slower than this machine.
+  step "kernels on 64-bit ARM" tools/aarch64.sh --cases 300
   step "order of includes" python3 tools/check_includes.py
 }
 
