@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 sysroot=$PWD/build/aarch64-sysroot
-libraries=(libhwy-dev libhwy1 libfmt-dev libfmt9 libprotobuf-dev libprotobuf32 libpthreadpool-dev libpthreadpool0
+libraries=(libhwy-dev libhwy1 libfmt-dev libfmt9 libprotobuf-dev libprotobuf32 libsqlite3-dev libsqlite3-0
            zlib1g-dev zlib1g)
 
 # Debian's arm64 libraries, unpacked beside the build: an apt of its own, so that the system learns of no second architecture.
