@@ -79,6 +79,9 @@ class Images {
     }
     if (lowered_.empty()) return;
     choose_values();
+    // As they are now: an operator's own program follows the types of its operands, which are about to change.
+    for (NodeId id : graph_.order())
+      if (takes(graph_.node(id))) programs_.emplace(id, program_of(graph_, graph_.node(id)));
     for (NodeId id : graph_.order()) {
       Node& node = graph_.node(id);
       if (lowered_.count(id))
@@ -226,7 +229,7 @@ class Images {
     const bool narrow = narrow_.count(node.output()) > 0;
     const bool reads = std::any_of(node.inputs.begin(), node.inputs.end(), [&](ValueId v) { return narrow_.count(v); });
     if (!narrow && !reads) return;
-    Program p = program_of(graph_, node);
+    Program p = programs_.at(node.id);
     std::vector<ValueId> inputs;
     for (ValueId v : node.inputs)
       if (v != kNoValue) inputs.push_back(v);
@@ -245,6 +248,7 @@ class Images {
   Graph& graph_;
   Decisions& decisions_;
   std::set<NodeId> lowered_;
+  std::map<NodeId, Program> programs_;  // of elementwise steps, in f32
   std::set<ValueId> narrow_;            // stored in bf16
   std::map<ValueId, ValueId> casts_;    // of values in f32
   std::map<ValueId, ValueId> weights_;  // in bf16, of those in f32
