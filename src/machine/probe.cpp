@@ -171,8 +171,9 @@ Cpu probe() {
 bool Cpu::has(std::string_view feature) const { return std::find(isa.begin(), isa.end(), feature) != isa.end(); }
 
 std::string Cpu::fingerprint() const {
-  return fmt::format("ridgeline 0.1 ceilings 2 | {} | family {} model {} stepping {} | cores {} | l1d {} l2 {} l3 {} | {}", name,
-                     family, model, stepping, cores, caches.l1d, caches.l2, caches.l3, fmt::join(isa, " "));
+  return fmt::format(
+      "ridgeline 0.1 ceilings 2 | {} | family {} model {} stepping {} | cores {} | l1d {} l2 {} l3 {} | {}", name,
+      family, model, stepping, cores, caches.l1d, caches.l2, caches.l3, fmt::join(isa, " "));
 }
 
 IsaLevel isa_level() {
