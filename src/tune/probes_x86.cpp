@@ -30,7 +30,7 @@ constexpr int64_t kTurns = 8192;
                    [a6] "+v"(c6), [a7] "+v"(c7), [a8] "+v"(c8), [a9] "+v"(c9), [a10] "+v"(c10), [a11] "+v"(c11)        \
                  : [x] "v"(x), [y] "v"(y));                                                                            \
   }                                                                                                                    \
-  const vector all = c0 + c1 + c2 + c3 + c4 + c5 + c6 + c7 + c8 + c9 + c10 + c11;                                      \
+  const vector all = c0 ^ c1 ^ c2 ^ c3 ^ c4 ^ c5 ^ c6 ^ c7 ^ c8 ^ c9 ^ c10 ^ c11;                                      \
   use(all)
 
 __attribute__((target("avx512f"))) int64_t bf16_dot() {
