@@ -263,7 +263,7 @@ TEST_F(TuneTest, SeveralProcessesAtOnce) {
 TEST_F(TuneTest, BrokenDatabasesAreSaidNotCrashed) {
   const auto complains = [&](const char* what) {
     try {
-      TuningDatabase();
+      const TuningDatabase database;
       ADD_FAILURE() << what;
     } catch (const Error& error) {
       EXPECT_EQ(error.exit_code(), 3) << what;

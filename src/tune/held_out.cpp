@@ -21,7 +21,7 @@ class Draw {
   int64_t extent(int64_t least, int64_t most, int64_t unit = 1) {
     const double share = double(random_() >> 11) * 0x1p-53;
     const double value = double(least) * std::pow(double(most) / double(least), share);
-    return std::max(unit, int64_t(value / double(unit) + 0.5) * unit);
+    return std::max(unit, int64_t(std::llround(value / double(unit))) * unit);
   }
 
  private:

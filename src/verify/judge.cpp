@@ -116,7 +116,7 @@ double Judge::program_tolerance(int o, int64_t k, double amplification) const {
   int64_t rest = k;
   for (size_t a = shape.size(); a-- > 0; rest /= shape[a]) at[a] = rest % shape[a];
   if (problem_.has_epilogue() && !is_float(program.inputs[0].dtype)) {
-    x[0].i = accumulators_.i[size_t(k)];  // integers are exact
+    x[0].i = std::llround(accumulators_.number(k));  // integers are exact
     next = 1;
   } else if (problem_.has_epilogue()) {
     x[0].f = accumulators_.number(k);
