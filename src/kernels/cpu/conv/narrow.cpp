@@ -41,8 +41,8 @@ std::vector<NarrowRider> narrow_riders(const Problem& p) {
         r.kind = DotRider::kScalar;
       else if (one_pixel && r.strides.channel == 1)
         r.kind = DotRider::kColumns;
-      else if (const auto whole = image_strides(operand.layout, kOrder); whole && operand.shape() == shape)
-        r.kind = DotRider::kRows, r.strides = *whole;
+      else if (operand.shape() == shape)  // asked first: image_strides takes layouts of an image's rank alone
+        if (const auto whole = image_strides(operand.layout, kOrder)) r.kind = DotRider::kRows, r.strides = *whole;
     }
     out.push_back(r);
   }
