@@ -48,7 +48,8 @@ TEST_P(Targets, Functions) {
   test::check(kProgram, op("Pow"), "x=f32[700] y=f32[700]", 1, 1e-30, 4);
 }
 
-// Every 2,039th of all floats: 2 units in the last place, of normal results.
+// Every 2,039th of all floats, and where formulas and intervals meet (GELU at 4.5 took another interval's polynomial):
+// 2 units in the last place, of normal results.
 TEST_P(Targets, WithinTwoUlps) {
   using Function = double (*)(double);
   struct Case {
@@ -78,8 +79,7 @@ TEST_P(Targets, WithinTwoUlps) {
                                 : program_of(op(name), {}, std::array{DType::kF32});
     const cpu::PreparedProgram prepared(program);
     double worst = 0, at = 0;
-    for (int64_t bits = 0; bits < int64_t(1) << 32; bits += kCount * kStep) {
-      for (int64_t i = 0; i < kCount; ++i) in[size_t(i)] = std::bit_cast<float>(uint32_t(bits + i * kStep));
+    const auto compare = [&] {
       const cpu::BlockInput from{in.data(), 1};
       const cpu::BlockOutput to{out.data(), 1};
       cpu::run_block(prepared, kCount, &from, &to);
@@ -91,6 +91,19 @@ TEST_P(Targets, WithinTwoUlps) {
         if (error <= worst) continue;
         worst = error, at = double(in[size_t(i)]);
       }
+    };
+    for (int64_t bits = 0; bits < int64_t(1) << 32; bits += kCount * kStep) {
+      for (int64_t i = 0; i < kCount; ++i) in[size_t(i)] = std::bit_cast<float>(uint32_t(bits + i * kStep));
+      compare();
+    }
+    // Multiples of 1/14 and of 1/32 up to 16, and their neighbours.
+    for (int64_t first = -16 * 224; first < 16 * 224; first += kCount / 4) {
+      for (int64_t i = 0; i < kCount; ++i) {
+        const float meeting = float(double(first + i / 4) / 224);
+        const float beyond[] = {meeting, std::nextafter(meeting, 100.f), std::nextafter(meeting, -100.f), -meeting};
+        in[size_t(i)] = beyond[i % 4];
+      }
+      compare();
     }
     EXPECT_LE(worst, ulps) << name << " at " << at;
   }

@@ -349,20 +349,23 @@ TEST_F(TuneTest, RegretFindsABadRow) {
   const Ran bench = command("bench matmul m=200 n=512 k=512 --threads 1 --time 0.01 --json - --quiet", environment);
   ASSERT_EQ(bench.exit_code, 0) << bench.out;
   EXPECT_EQ(Json::parse(bench.out)["chosen_by"], "table") << bench.out;
-  // The reference: 18 times slower in a release build. (A poor tile of the fast kernel was not slower under
-  // sanitizers.)
-  std::ofstream(table) << "1\tcpu.reference\t1\t-\t1.0\tMatMul a=f32[200,512] b=f32[512,512]!\n";
+  // The reference, 18 times slower in a release build. Under sanitizers the fast kernels are as slow: there the row
+  // need only have been audited. (A poor tile of the fast kernel is not slow enough to be found on a busy machine.)
+  std::ofstream(table) << "1\tcpu.reference\t1\t-\t1.0\tMatMul a=f32[50,128] b=f32[128,128]!\n";
   const Ran ran =
       command("regret --family matmul --cases 1 --rows 4 --time 0.3 --threads 1 --json - --quiet", environment);
   ASSERT_EQ(ran.exit_code, 0) << ran.out;
   const Json json = Json::parse(ran.out);
   EXPECT_EQ(json["regret"]["shapes"], 1);
   EXPECT_EQ(json["table"]["rows"], 1);
-  bool found = false;
-  for (const Json& flagged : json["regret"]["flagged"])
-    found =
-        found || (flagged["chosen_by"] == "table" && flagged["kernel"] == "cpu.reference" && flagged["regret"] > 1.5);
-  EXPECT_TRUE(found) << ran.out;
+  const auto planted = [](const Json& shapes) {
+    return std::any_of(shapes.begin(), shapes.end(),
+                       [](const Json& s) { return s["chosen_by"] == "table" && s["kernel"] == "cpu.reference"; });
+  };
+  EXPECT_TRUE(planted(json["problems"])) << ran.out;
+#ifdef NDEBUG
+  EXPECT_TRUE(planted(json["regret"]["flagged"])) << ran.out;
+#endif
   EXPECT_EQ(command("regret --family nothing").exit_code, 2);
   EXPECT_EQ(command("regret --cases 1", "RIDGELINE_TILE_TABLE=/nowhere").exit_code, 2);
 }

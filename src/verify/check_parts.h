@@ -55,7 +55,7 @@ class Judge {
 
  private:
   double tolerance(int o, int64_t k, double amplification) const;
-  double own_tolerance(int o, double value, double amplification) const;  // of the operator without its program
+  double own_tolerance(int o, int64_t k, double value, double amplification) const;  // of the operator alone
   double program_tolerance(int o, int64_t k, double amplification) const;
 
   const Problem& problem_;
@@ -65,6 +65,7 @@ class Judge {
   std::vector<double> scale_;  // largest finite |value| of each output; with an epilogue, of the accumulators
   double terms_ = 1;           // summed for one result
   double exponent_error_ = 0;  // what exp makes of the errors of attention's scores
+  std::vector<double> deviation_errors_;  // of a normalization's rows
 };
 
 /// First-order error of a program's outputs at one point: `error` holds the inputs' errors on entry; results per

@@ -331,7 +331,7 @@ HWY_INLINE VF erfc_f32(VF x) {
 }
 #endif
 #if RIDGELINE_FUNCTION_TABLES
-/// GELU where |x| > 4.5: in double.
+/// GELU where |x| >= 4.5: in double.
 HWY_NOINLINE VF gelu_far(VF x) {
   const F32 d;
   const hn::ScalableTag<double> dd;
@@ -360,7 +360,7 @@ HWY_INLINE VF gelu_f32(VF x) {
   const VF share = VF{_mm512_mask_sub_ps(tail.raw, _mm512_movepi32_mask(_mm512_castps_si512(x.raw)) ^ 0xffff,
                                          splat(1.0f).raw, tail.raw)};
   const VF y = hn::Mul(x, share);
-  const auto near = hn::Le(a, splat(4.5f));  // false for NaN
+  const auto near = hn::Lt(a, splat(4.5f));  // false for NaN; 4.5 itself rounds to interval 32, which is 0
   if (HWY_LIKELY(hn::AllTrue(F32(), near))) return y;
   return hn::IfThenElse(near, y, gelu_far(x));
 #else
