@@ -59,7 +59,7 @@ class Runner:
                                            check=True).stdout)
         self.operators = {o["name"] for o in listed["operators"]}
         passes = json.loads(subprocess.run([binary, "passes", "--json", "-"], capture_output=True, check=True).stdout)
-        self.passes = [p["name"] for p in passes["passes"] if p["class"] != "lossy"]
+        self.passes = [p["name"] for p in passes["passes"]]
 
     def call(self, command, seconds, limit=None, isa=None):
         """(exit code, message); dying by a signal or not ending is a failure."""
