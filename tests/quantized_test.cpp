@@ -217,6 +217,48 @@ TEST(Quantized, ProgramsRoundAsTheStandardDoes) {
   }
 }
 
+TEST(Quantized, LinearOperatorsSumIntegersToo) {
+  if (!sums_integers()) GTEST_SKIP() << "no kernel sums the integers of a convolution";
+  Vision g;
+  Qdq q(g);
+  const auto zeros = [&](DType type, int64_t n) { return g.graph.add_constant({}, Tensor(type, {n})); };
+  const ValueId x = g.input("x", {2, 8, 9, 7}, DType::kU8);
+  Attributes a = with("group", int64_t(2));
+  a.set("pads", std::vector<int64_t>{1, 1, 1, 1});
+  ValueId y =
+      g.op("QLinearConv",
+           {x, q.scale(0.03f), q.zero(DType::kU8, 7), q.numbers(DType::kI8, {6, 4, 3, 3}, -90, 100), q.scales(6, 0.01f),
+            zeros(DType::kI8, 6), q.scale(0.08f), q.zero(DType::kU8, 100), q.numbers(DType::kI32, {6}, -3000, 3000)},
+           a);
+  g.output(y);
+  y = g.op("QLinearMatMul", {y, q.scale(0.08f), q.zero(DType::kU8, 100), q.numbers(DType::kI8, {7, 12}, -90, 100),
+                             q.scales(12, 0.02f), zeros(DType::kI8, 12), q.scale(0.2f), q.zero(DType::kI8, -5)});
+  g.output(y);
+  // An operand without known scales stays right, in f32.
+  y = g.op("QLinearMatMul", {y, g.input("s", {}), q.zero(DType::kI8, -5), q.numbers(DType::kI8, {12, 5}, -90, 100),
+                             q.scale(0.02f), q.zero(DType::kI8, 3), q.scale(0.9f), q.zero(DType::kU8, 128)});
+  g.output(y);
+  const std::vector<Tensor> as_written = run_with(g.graph, {"expand_quantized"}), outputs = run_with(g.graph, {});
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    double worst = 0, spread = 0;
+    for (int64_t k = 0; k < outputs[o].elements(); ++k) {
+      worst = std::max(worst, std::fabs(outputs[o].f64(k) - as_written[o].f64(k)));
+      spread = std::max(spread, std::fabs(as_written[o].f64(k) - as_written[o].f64(0)));
+    }
+    EXPECT_GT(spread, 20) << o;
+    EXPECT_LE(worst, o < 2 ? 1 : 2) << o;  // a level, where a product lies between two; the last one multiplies such
+  }
+  Model model = bind_model(g.graph, {});
+  VerifyOptions verification;
+  verification.plan.threads = 1;
+  EXPECT_TRUE(verify(model.graph, model.feeds, verification).ok);
+  optimized(g.graph);
+  EXPECT_EQ(count(g.graph, "QLinearConv") + count(g.graph, "QLinearMatMul") + count(g.graph, "Conv"), 0);
+  EXPECT_EQ(count(g.graph, "ConvInteger"), 1);
+  EXPECT_EQ(count(g.graph, "MatMulInteger"), 1);
+  EXPECT_EQ(count(g.graph, "MatMul"), 1);
+}
+
 TEST(Quantized, VerificationKnowsAWrongScaleFromARoundingThatWentTheOtherWay) {
   if (!sums_integers()) GTEST_SKIP() << "no kernel sums the integers of a convolution";
   Vision g;

@@ -11,7 +11,11 @@ namespace {
 // The order is the design: quantized graphs become integer ones before their weights are folded to f32; movement is
 // tidied before patterns are sought, patterns are sought before their insides are fused away, weights are folded before
 // epilogues form, residuals join what is left, layout comes last.
-constexpr std::array<Pass, 18> kPasses = {{
+constexpr std::array<Pass, 19> kPasses = {{
+    {"expand_quantized", Stage::kEpilogues, PassClass::kReorders,
+     "QLinearConv and QLinearMatMul are spelled as dequantizations, the operator and a quantization, which the next "
+     "passes take up",
+     expand_quantized},
     {"move_quantization", Stage::kEpilogues, PassClass::kExact,
      "dequantization sinks below what only moves values and meets its quantization, so that bytes move; activations "
      "that the quantized range makes anyway go",
