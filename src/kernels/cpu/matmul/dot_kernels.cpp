@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/matmul/dot/dot_epilogue.h"
 #include "kernels/cpu/matmul/dot/dot_finish.h"
 #include "kernels/cpu/matmul/dot/dot_gemm.h"
 #include "kernels/cpu/matmul/kernels.h"
@@ -22,7 +23,20 @@ struct DotProduct {
   DType a, b, y;
   bool zero_a = false, zero_b = false, many_zero_b = false;  // which zero points are given; one a column of B
   int64_t panel_bytes = 0, batches = 1;
+  std::shared_ptr<const DotEpilogue> epilogue;  // after integer sums
 };
+
+std::vector<DotRider> riders_of(const Product& product) {
+  std::vector<DotRider> kinds;
+  for (const Product::Further& o : product.operands) {
+    const bool one_row = o.row == 0 && std::all_of(o.batch.begin(), o.batch.end(), [](int64_t s) { return s == 0; });
+    kinds.push_back(one_row && o.col == 0   ? DotRider::kScalar
+                    : one_row && o.col == 1 ? DotRider::kColumns
+                    : o.col == 1            ? DotRider::kRows
+                                            : DotRider::kOther);
+  }
+  return kinds;
+}
 
 DotProduct dot_product_of(const Problem& p) {
   DotProduct d;
@@ -30,7 +44,7 @@ DotProduct dot_product_of(const Problem& p) {
   d.a = p.input(0).dtype;
   d.b = p.input(1).dtype;
   d.y = p.output().dtype;
-  d.product = product_of(p, false, {d.a, d.b, d.y});
+  d.product = product_of(p, false, {d.a, d.b, d.y, is_integer(p)});
   for (int axis = 0; axis < d.product.gemm.batch_axes; ++axis) d.batches *= d.product.gemm.batch[size_t(axis)].extent;
   d.panel_bytes = dot_panel_bytes(d.type, d.product.gemm.k, d.product.gemm.n);
   if (is_integer(p)) {
@@ -45,6 +59,13 @@ bool packed_ahead(const Problem& p, const DotProduct& d) {
   return p.input(1).is_constant && d.batches == 1 && p.input(1).layout.rank() == 2;
 }
 
+DotProduct whole_product(const Problem& p) {
+  DotProduct d = dot_product_of(p);
+  if (is_integer(p) && p.has_epilogue())
+    d.epilogue = std::make_shared<const DotEpilogue>(p, true, riders_of(d.product), -1, d.product.gemm.n);
+  return d;
+}
+
 Support supports(const Problem& p) {
   if (!is_integer(p) && (p.input(0).dtype != DType::kBF16 || p.input(1).dtype != DType::kBF16))
     return no("a is {} and b is {}: bf16 is wanted", name(p.input(0).dtype), name(p.input(1).dtype));
@@ -54,7 +75,7 @@ Support supports(const Problem& p) {
   const Gemm& g = d.product.gemm;
   if (g.a.k_stride != 1) return no("a is strided along k by {}", g.a.k_stride);
   if (is_integer(p)) {
-    if (p.has_epilogue()) return no("an epilogue after integer sums");
+    if (std::string why = DotEpilogue::reject(p, true, riders_of(d.product)); !why.empty()) return no("{}", why);
     if (g.batch_axes > 0 && d.many_zero_b) return no("a zero point a column with batches");
     if (p.has(2) && p.input(2).elements() != 1) return no("a zero point for each row of a");
     for (int zero : {2, 3})
@@ -75,20 +96,22 @@ double estimate(const Problem& p, const Tile&, const Ceilings& ceilings) {
 }
 
 struct Places {
-  int64_t panels, sums, terms, zeros, end;
+  int64_t panels, sums, terms, zeros, lines, end;
 };
 Places places(const Problem& p, const DotProduct& d) {
   const Gemm& g = d.product.gemm;
   Places at{};
   at.panels = round_up(dot_workspace_bytes(d.type, g.m, g.n, g.k, std::max(1, p.threads)), 64);
   at.sums = at.panels + (packed_ahead(p, d) ? 0 : d.panel_bytes);
-  const int64_t columns = d.type == DotType::kU8S8 ? round_up(g.n * 4, 64) : 0;
+  // Vectors read to the end of the last one.
+  const int64_t columns = d.type == DotType::kU8S8 ? round_up(g.n + kDotColumns, 16) * 4 : 0;
   at.terms = at.sums + columns;
   at.zeros = at.terms + columns;
-  at.end = at.zeros + columns;
+  at.lines = at.zeros + columns;
+  at.end = at.lines + (d.epilogue ? round_up(d.epilogue->bytes(), 64) : 0);
   return at;
 }
-int64_t workspace(const Problem& p, const Tile&) { return places(p, dot_product_of(p)).end; }
+int64_t workspace(const Problem& p, const Tile&) { return places(p, whole_product(p)).end; }
 
 Packing packing(const Problem& p, const Tile&, int input) {
   if (input != 1) return {};
@@ -110,7 +133,7 @@ void pack(const Problem& p, const Tile&, int input, const Tensor& source, void* 
 }
 
 std::shared_ptr<const void> prepare(const Problem& p, const Tile&) {
-  return std::make_shared<const DotProduct>(dot_product_of(p));
+  return std::make_shared<const DotProduct>(whole_product(p));
 }
 
 struct Context {
@@ -120,11 +143,24 @@ struct Context {
   char* y;
   const int32_t *terms, *zeros;
   const float *bias, *residual;
+  const DotEpilogue::Bound* bound;
 };
 
 void finish_integer(const void* context, const DotBlock& b) {
   const Context& c = *static_cast<const Context*>(context);
   const int64_t ldc = c.d->product.gemm.ldc;
+  if (c.d->epilogue) {
+    DotFinish f;
+    f.sums = b.sums;
+    f.rows = b.rows, f.cols = b.cols;
+    f.y = c.y + (b.row * ldc + b.col) * bytes_of(c.d->y, 1);
+    f.y_row = ldc;
+    f.terms = c.terms + b.col;
+    if (c.zeros) f.zeros = c.zeros + b.col, f.row_sums = b.row_sums;
+    TileInput operands[DotEpilogue::kMostOperands];
+    place_operands(c.d->product, *c.buffers, c.batch, b.row, b.col, operands);
+    return c.d->epilogue->finish(*c.bound, f, b.col, operands);
+  }
   finish_i32(static_cast<const int32_t*>(b.sums), b.row_sums, c.terms + b.col, c.zeros ? c.zeros + b.col : nullptr,
              b.rows, b.cols, reinterpret_cast<int32_t*>(c.y) + b.row * ldc + b.col, ldc);
 }
@@ -155,18 +191,20 @@ int32_t zero_point(const void* data, DType dtype, int64_t at) {
 
 // y = sum (a - za)(b - zb), where the tiles see a' = a + (128 if i8) and b' = b - (128 if u8):
 // sum a' b' - za' (sum b' - k zb') - zb' sum a', with za' and zb' moved alike.
-const int32_t* zero_terms(const KernelCall& call, const Buffers& buffers, const DotProduct& d, const int32_t* sums,
+const int32_t* zero_terms(const Buffers& buffers, const DotProduct& d, const int32_t* sums, const int32_t* bias,
                           int32_t* terms, int32_t* zeros) {
   const Gemm& g = d.product.gemm;
   const int32_t za = (d.zero_a ? zero_point(buffers.inputs[2], d.a, 0) : 0) + (d.a == DType::kI8 ? 128 : 0);
   bool any = false;
+  std::fill_n(terms + g.n, kDotColumns, 0);
+  std::fill_n(zeros + g.n, kDotColumns, 0);
   for (int64_t c = 0; c < g.n; ++c) {
     zeros[c] =
         (d.zero_b ? zero_point(buffers.inputs[3], d.b, d.many_zero_b ? c : 0) : 0) - (d.b == DType::kU8 ? 128 : 0);
     any = any || zeros[c] != 0;
-    terms[c] = int32_t(0u - uint32_t(za) * (uint32_t(sums[c]) - uint32_t(g.k) * uint32_t(zeros[c])));
+    terms[c] = int32_t((bias ? uint32_t(bias[c]) : 0u) -
+                       uint32_t(za) * (uint32_t(sums[c]) - uint32_t(g.k) * uint32_t(zeros[c])));
   }
-  (void)call;
   return any ? zeros : nullptr;
 }
 
@@ -180,6 +218,8 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& given
   const bool ahead = packed_ahead(call.problem, d);
   int32_t* terms = reinterpret_cast<int32_t*>(workspace + at.terms);
   int32_t* zeros = reinterpret_cast<int32_t*>(workspace + at.zeros);
+  DotEpilogue::Bound bound;
+  if (d.epilogue) d.epilogue->bind(buffers, workspace + at.lines, bound);
   const int64_t a_bytes = info(d.a).bits / 8, b_bytes = info(d.b).bits / 8, y_bytes = info(d.y).bits / 8;
   static constexpr char kNothing = 0;  // operands without elements (k = 0) may have no address
   for (int64_t batch = 0; batch < d.batches; ++batch) {
@@ -212,8 +252,8 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& given
         sums = reinterpret_cast<const int32_t*>(workspace + at.sums);
       }
     }
-    Context context{&d,      &buffers, batch,   static_cast<char*>(buffers.outputs[0]) + y * y_bytes,
-                    nullptr, nullptr,  nullptr, nullptr};
+    Context context{&d,      &buffers, batch, static_cast<char*>(buffers.outputs[0]) + y * y_bytes, nullptr, nullptr,
+                    nullptr, nullptr,  &bound};
     if (d.product.bias >= 0) context.bias = static_cast<const float*>(buffers.inputs[d.product.bias]) + bias;
     if (d.product.residual >= 0)
       context.residual = static_cast<const float*>(buffers.inputs[d.product.residual]) + residual;
@@ -227,7 +267,7 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& given
     gemm.context = &context;
     gemm.finish = finish_float;
     if (d.type == DotType::kU8S8) {
-      context.zeros = zero_terms(call, buffers, d, sums, terms, zeros);
+      context.zeros = zero_terms(buffers, d, sums, bound.integer_bias, terms, zeros);
       context.terms = terms;
       gemm.finish = finish_integer;
       gemm.want_row_sums = context.zeros != nullptr;

@@ -130,7 +130,16 @@ std::string refuse(const Problem& p, const Epilogue& e, const ProductTypes& type
   if (e.too_long) return "the epilogue with Gemm's C is too long";
   if (!e.program) return {};
   if (e.program->outputs.size() != 1) return fmt::format("the epilogue has {} outputs", e.program->outputs.size());
-  return PreparedProgram::reject(*e.program);
+  return types.own_epilogue ? "" : PreparedProgram::reject(*e.program);
+}
+
+void place_further(const Problem& p, const Epilogue& e, const std::vector<Rider>& riders, Product& out) {
+  for (size_t i = 0; i < e.inputs.size(); ++i) {
+    const Rider& r = riders[3 + i];
+    Product::Further further{e.inputs[i], bytes_of(p.input(e.inputs[i]).dtype, 1), r.row, r.col, {}};
+    std::copy(r.batch.begin(), r.batch.end(), further.batch.begin());
+    out.operands.push_back(further);
+  }
 }
 
 void place_epilogue(const Problem& p, const Epilogue& e, const Axes& axes, const std::vector<Rider>& riders,
@@ -159,35 +168,34 @@ void place_epilogue(const Problem& p, const Epilogue& e, const Axes& axes, const
     return;
   }
   out.program = std::make_shared<const PreparedProgram>(*e.program);
-  for (size_t i = 0; i < e.inputs.size(); ++i) {
-    const Rider& r = riders[3 + i];
-    Product::Further further{e.inputs[i], bytes_of(p.input(e.inputs[i]).dtype, 1), r.row, r.col, {}};
-    std::copy(r.batch.begin(), r.batch.end(), further.batch.begin());
-    out.operands.push_back(further);
-  }
+  place_further(p, e, riders, out);
 }
 
 constexpr int kMostOperands = 32;
 
 void finish_block(const void* context, const OutputBlock& block) {
   const ProductContext& c = *static_cast<const ProductContext*>(context);
-  const Product& p = *c.product;
-  int64_t at[kMaxBatchAxes] = {}, index = block.batch;
-  for (int axis = p.gemm.batch_axes; axis-- > 0;) {
-    at[axis] = index % p.gemm.batch[size_t(axis)].extent;
-    index /= p.gemm.batch[size_t(axis)].extent;
-  }
   TileInput inputs[kMostOperands];
-  for (size_t i = 0; i < p.operands.size(); ++i) {
-    const Product::Further& o = p.operands[i];
-    int64_t offset = block.row * o.row + block.col * o.col;
-    for (int axis = 0; axis < p.gemm.batch_axes; ++axis) offset += at[axis] * o.batch[size_t(axis)];
-    inputs[i] = {static_cast<const char*>(c.buffers->inputs[o.input]) + offset * o.element_bytes, o.row, o.col};
-  }
-  apply_epilogue(*p.program, block.c, block.ldc, block.rows, block.cols, inputs);
+  place_operands(*c.product, *c.buffers, block.batch, block.row, block.col, inputs);
+  apply_epilogue(*c.product->program, block.c, block.ldc, block.rows, block.cols, inputs);
 }
 
 }  // namespace
+
+void place_operands(const Product& product, const Buffers& buffers, int64_t batch, int64_t row, int64_t col,
+                    TileInput* to) {
+  const Gemm& g = product.gemm;
+  int64_t at[kMaxBatchAxes] = {};
+  for (int axis = g.batch_axes; axis-- > 0;) {
+    at[axis] = batch % g.batch[size_t(axis)].extent;
+    batch /= g.batch[size_t(axis)].extent;
+  }
+  for (const Product::Further& o : product.operands) {
+    int64_t offset = row * o.row + col * o.col;
+    for (int axis = 0; axis < g.batch_axes; ++axis) offset += at[axis] * o.batch[size_t(axis)];
+    *to++ = {static_cast<const char*>(buffers.inputs[o.input]) + offset * o.element_bytes, o.row, o.col};
+  }
+}
 
 bool Product::in_place(int input) const {
   if (input != residual || gemm.epilogue.residual_stride != gemm.ldc) return false;
@@ -270,7 +278,7 @@ Product product_of(const Problem& p, bool pack, const ProductTypes& types) {
     g.batch[i].c = riders[2].batch[i];
   }
   if (flags) g.epilogue.alpha = float(p.number("alpha"));
-  if (e.program) place_epilogue(p, e, axes, riders, out);
+  if (e.program) types.own_epilogue ? place_further(p, e, riders, out) : place_epilogue(p, e, axes, riders, out);
   // What the workspace depends on besides extents: whether B is packed, and whether there is a hook.
   static constexpr float kSomewhere = 0;
   if (pack) g.b.packed = &kSomewhere;

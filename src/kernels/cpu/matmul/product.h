@@ -35,9 +35,14 @@ struct Product {
 
 struct ProductTypes {
   DType a = DType::kF32, b = DType::kF32, y = DType::kF32;
+  bool own_epilogue = false;  // the kernel runs the program: its operands are placed, nothing is read of it
 };
 /// `pack`: a constant B will be packed ahead. `types`: what the kernel takes; strides are in elements of them.
 Product product_of(const Problem& problem, bool pack, const ProductTypes& types = {});
+
+/// The program's operands at an element of C, by `Product::operands`.
+void place_operands(const Product& product, const Buffers& buffers, int64_t batch, int64_t row, int64_t col,
+                    TileInput* to);
 
 /// The problem with all addresses; `context` must outlive its use.
 struct ProductContext {
