@@ -266,6 +266,9 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& given
     gemm.panels = panels;
     gemm.context = &context;
     gemm.finish = finish_float;
+    gemm.y = context.y;
+    gemm.y_row_stride = g.ldc;
+    gemm.y_bytes = int(y_bytes);
     if (d.type == DotType::kU8S8) {
       context.zeros = zero_terms(buffers, d, sums, bound.integer_bias, terms, zeros);
       context.terms = terms;
@@ -285,7 +288,8 @@ constexpr Kernel dot_kernel(std::string_view op) {
           .packing = packing,
           .pack = pack,
           .prepare = prepare,
-          .run = run};
+          .run = run,
+          .version = 2};
 }
 
 }  // namespace

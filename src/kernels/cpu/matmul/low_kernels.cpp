@@ -298,6 +298,9 @@ void run_bf16(const KernelCall& call, const Buffers& buffers, const ThreadPool& 
   gemm.panels = static_cast<const uint8_t*>(buffers.inputs[1]);
   gemm.finish = finish_bf16;
   gemm.context = &context;
+  gemm.y = buffers.outputs[0];
+  gemm.y_row_stride = l.epilogue.n;
+  gemm.y_bytes = int(info(l.epilogue.y).bits / 8);
   dot_gemm(gemm, buffers.workspace, given.at_most(call.problem.threads));
 }
 

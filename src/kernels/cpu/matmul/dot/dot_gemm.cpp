@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/matmul/dot/dot_blocked.h"
 #include "kernels/cpu/matmul/dot/dot_finish.h"
+#include "kernels/cpu/matmul/dot/dot_rows.h"
 #include "machine/probe.h"
 
 namespace ridgeline::cpu {
@@ -21,31 +23,8 @@ int64_t pitch_of(DotType type, int64_t k) {
 }
 
 // AMX works on 16 rows at a time and its tiles cost as much for fewer.
-bool wants_amx(int64_t m) { return m >= 8; }
-
-void copy_row(DotType type, const void* source, DType dtype, int64_t k, uint8_t* to, int64_t padded) {
-  const int64_t bytes = k * element_bytes(type);
-  switch (dtype) {
-    case DType::kI8: {
-      const uint8_t* from = static_cast<const uint8_t*>(source);
-      for (int64_t i = 0; i < k; ++i) to[i] = uint8_t(from[i] ^ 0x80);
-      break;
-    }
-    case DType::kF32: {
-      const float* from = static_cast<const float*>(source);
-      for (int64_t i = 0; i < k; ++i) {  // f32_to_bf16 without its call; NaN keeps a mantissa
-        uint32_t bits;
-        std::memcpy(&bits, from + i, 4);
-        const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-        const uint16_t narrow = uint16_t((bits & 0x7fffffff) > 0x7f800000 ? (bits >> 16) | 0x40 : rounded);
-        std::memcpy(to + 2 * i, &narrow, 2);
-      }
-      break;
-    }
-    default:
-      std::memcpy(to, source, size_t(bytes));
-  }
-  std::memset(to + bytes, 0, size_t(padded - bytes));
+DotPieceKernel amx_for(DotType type, int64_t m) {
+  return m < 8 ? nullptr : dot_piece_kernel(type == DotType::kBf16 ? DotPieceType::kBf16 : DotPieceType::kU8S8);
 }
 
 struct Work {
@@ -63,7 +42,7 @@ void pack_rows(const Work& w, int64_t begin, int64_t end) {
   const int64_t bytes = p.a_row_stride * (p.a_dtype == DType::kF32 ? 4 : element_bytes(p.type));
   for (int64_t r = begin; r < end; ++r) {
     uint8_t* to = w.a + r * w.pitch;
-    copy_row(p.type, static_cast<const uint8_t*>(p.a) + r * bytes, p.a_dtype, p.k, to, w.blocks * kDotBlock);
+    dot_copy_row(p.type, static_cast<const uint8_t*>(p.a) + r * bytes, p.a_dtype, p.k, to, w.blocks * kDotBlock);
     if (w.row_sums) w.row_sums[r] = sum_u8(to, w.blocks * kDotBlock);
   }
 }
@@ -77,13 +56,12 @@ void fetch(const uint8_t* from, int64_t bytes) {
 void run_cell(const Work& w, int64_t cell, int thread) {
   const DotGemm& p = w.p;
   const int64_t row_part = cell / w.parts_cols, col_part = cell % w.parts_cols;
-  const int64_t units = ceil_div(p.m, 16);  // rows are split by 16, as AMX takes them
+  const int64_t units = ceil_div(p.m, 16);
   const int64_t row_begin = std::min(p.m, units * row_part / w.parts_rows * 16),
                 row_end = std::min(p.m, units * (row_part + 1) / w.parts_rows * 16);
   const int64_t first = w.panels * col_part / w.parts_cols, last = w.panels * (col_part + 1) / w.parts_cols;
   if (row_begin == row_end || first == last) return;
   uint8_t* sums = w.scratch + int64_t(thread) * kMostDotRows * kDotColumns * 4;
-  if (w.kernels.enter) w.kernels.enter();
   for (int64_t begin = row_begin; begin < row_end; begin += w.block_rows) {
     const int64_t end = std::min(row_end, begin + w.block_rows), rows = end - begin;
     const int64_t tiles = ceil_div(rows, w.kernels.rows);
@@ -92,9 +70,8 @@ void run_cell(const Work& w, int64_t cell, int thread) {
       const int64_t share = panel + 1 < last ? w.panel_bytes / tiles / 64 * 64 : 0;
       int64_t row = begin;
       for (int64_t t = 0; t < tiles; ++t) {
-        // AMX: whole tiles and a rest. Vectors: nearly equal ones, so that none has too few sums to hide the latency.
-        const int64_t size =
-            w.kernels.enter ? std::min<int64_t>(w.kernels.rows, end - row) : rows * (t + 1) / tiles - rows * t / tiles;
+        // Nearly equal ones, so that none has too few sums to hide the latency.
+        const int64_t size = rows * (t + 1) / tiles - rows * t / tiles;
         fetch(b + w.panel_bytes + t * share, share);
         w.kernels.tile({w.a + row * w.pitch, w.pitch, w.blocks}, b, int(size), sums);
         const int64_t col = panel * kDotColumns;
@@ -104,7 +81,6 @@ void run_cell(const Work& w, int64_t cell, int thread) {
       }
     }
   }
-  if (w.kernels.leave) w.kernels.leave();
 }
 
 int64_t a_bytes(DotType type, int64_t m, int64_t k) { return round_up(m, 16) * pitch_of(type, k); }
@@ -154,14 +130,16 @@ void dot_column_sums(const uint8_t* panels, int64_t k, int64_t n, int32_t* sums)
 
 int64_t dot_workspace_bytes(DotType type, int64_t m, int64_t n, int64_t k, int threads) {
   if (m == 0 || n == 0) return 0;
+  if (amx_for(type, m)) return dot_blocked_workspace(type, m, k, threads);
   return a_bytes(type, m, k) + sums_bytes(m) + int64_t(threads) * kMostDotRows * kDotColumns * 4;
 }
 
 void dot_gemm(const DotGemm& problem, void* workspace, const ThreadPool& pool) {
   if (problem.m == 0 || problem.n == 0) return;
+  if (const DotPieceKernel amx = amx_for(problem.type, problem.m)) return dot_blocked(problem, amx, workspace, pool);
   const int threads = pool.threads();
   uint8_t* at = static_cast<uint8_t*>(workspace);
-  Work w{problem, dot_kernels(problem.type, wants_amx(problem.m)), at, nullptr, nullptr, 0, 0, 0, 0, 0, 1, 1};
+  Work w{problem, dot_kernels(problem.type, false), at, nullptr, nullptr, 0, 0, 0, 0, 0, 1, 1};
   at += a_bytes(problem.type, problem.m, problem.k);
   if (problem.want_row_sums) w.row_sums = reinterpret_cast<int32_t*>(at);
   at += sums_bytes(problem.m);

@@ -38,6 +38,10 @@ struct DotGemm {
   const uint8_t* panels = nullptr;
   void (*finish)(const void* context, const DotBlock& block) = nullptr;
   const void* context = nullptr;
+  /// Where `finish` stores, so that it can be fetched ahead; null: unknown.
+  const void* y = nullptr;
+  int64_t y_row_stride = 0;  // elements
+  int y_bytes = 4;           // of one
 };
 
 int64_t dot_workspace_bytes(DotType type, int64_t m, int64_t n, int64_t k, int threads);
