@@ -1,4 +1,4 @@
-// Register kernel of depthwise convolutions of bf16, u8 and i8, channels last.
+// What depthwise convolutions of bf16, u8 and i8 do beside the multiply-adds of depthwise_micro.h.
 #pragma once
 
 #include <cstdint>
@@ -7,23 +7,13 @@
 
 namespace ridgeline::cpu {
 
-/// `pixels` neighbouring outputs, channels [0, channels), channels at most 32, all with the same taps. Sums go to
-/// sums[pixel][32]: f32, or i32 (`integers`), which f32 multiply-adds give exactly, for all partial sums are whole and
-/// below 2^24 (see kMostNarrowTaps).
-struct NarrowPixels {
-  DType dtype;                         // of x
-  const void* x;                       // at the first tap of the first pixel
-  int64_t x_step, row_step, tap_step;  // in elements: to the next output pixel, the next row of taps, the next tap
-  int64_t taps_h, taps_w;
-  const float* w;                   // at the first tap: [tap][weight_step], readable in whole vectors
-  int64_t weight_step, weight_row;  // to the next tap, to the next row of taps
-  float zero;                       // taken from each x
-  bool sliding;                     // taps are neighbours, and output pixels as far apart as taps: columns are shared
-  int64_t pixels, channels;
-  bool integers;
-  void* sums;
-};
-void narrow_pixels(const NarrowPixels&);
+/// `pixels` of `channels` numbers, `from_step` elements apart, as f32 less `zero`: to[pixel][to_step]. What lies
+/// between `channels` and `to_step` becomes 0; to_step is a multiple of 16.
+void widen_pixels(DType dtype, const void* from, int64_t from_step, int64_t pixels, int64_t channels, float zero,
+                  float* to, int64_t to_step);
+
+/// n whole numbers, a multiple of 16, as i32 in place.
+void whole_to_i32(float* numbers, int64_t n);
 
 /// Of differences of bytes, whose products are below 2^16.
 inline constexpr int64_t kMostNarrowTaps = 256;

@@ -56,6 +56,8 @@ std::string DotEpilogue::reject(const Problem& problem, bool integers, std::vect
   if (p.inputs.size() > kMostOperands) return fmt::format("the epilogue has {} operands", p.inputs.size() - 1);
   if (y != DType::kF32 && y != DType::kBF16 && !is_byte(y)) return fmt::format("y is {}", name(y));
   riders.insert(riders.begin(), DotRider::kOther);
+  if (const std::optional<ByteTail> tail = byte_tail(p); tail && read_dot_chain(tail->head, riders, integers))
+    return {};
   if (read_dot_chain(p, riders, integers)) return {};
   std::string why = PreparedProgram::reject(p);
   if (why.empty() || !integers || !integer_bias_of(p, riders)) return why;
@@ -74,6 +76,15 @@ DotEpilogue::DotEpilogue(const Problem& problem, bool integers, std::vector<DotR
   riders.insert(riders.begin(), DotRider::kOther);
   for (size_t i = 0; i < p.inputs.size(); ++i)
     sources_.push_back({i == 0 ? -1 : problem.op_inputs + int(i) - 1, p.inputs[i].dtype, riders[i]});
+  if (const std::optional<ByteTail> tail = byte_tail(p)) {
+    if (const std::optional<DotChain> chain = read_dot_chain(tail->head, riders, integers)) {
+      chain_ = *chain;
+      y_ = tail->head.output_dtype();
+      table_ = std::make_shared<const ByteTable>(tail->table);
+      map_ = map_bytes();
+      return;
+    }
+  }
   if (std::optional<DotChain> chain = read_dot_chain(p, riders, integers)) {
     chain_ = *chain;
     return;
@@ -210,6 +221,11 @@ void DotEpilogue::tame(Bound& bound) const {
 }
 
 void DotEpilogue::finish(const Bound& bound, DotFinish block, int64_t column, const TileInput* operands) const {
+  run(bound, block, column, operands);
+  if (table_) map_(*table_, static_cast<uint8_t*>(block.y), block.y_row, block.rows, block.cols);
+}
+
+void DotEpilogue::run(const Bound& bound, DotFinish block, int64_t column, const TileInput* operands) const {
   block.integers = integers_;
   block.y_dtype = y_;
   DotSegment segments[5];

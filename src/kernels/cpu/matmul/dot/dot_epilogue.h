@@ -1,6 +1,6 @@
 // The epilogue of a narrow product: sums of i32 or f32 through the problem's program into y, block by block while they
 // are in L1. Programs that are chains of scalings, residuals, clamps and quantizations run in registers
-// (dot_segments.h), others on the block interpreter.
+// (dot_segments.h), others on the block interpreter; what follows a first byte and depends on nothing else is a table.
 #pragma once
 
 #include <memory>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/cpu/elementwise/program_block.h"
+#include "kernels/cpu/matmul/dot/byte_table.h"
 #include "kernels/cpu/matmul/dot/dot_segments.h"
 #include "kernels/kernel.h"
 
@@ -80,6 +81,7 @@ class DotEpilogue {
     DType dtype;
     DotRider rider;
   };
+  void run(const Bound& bound, DotFinish block, int64_t column, const TileInput* operands) const;
   DotLine line_of(const DotValue& value, const Buffers& buffers, float*& to) const;
   void tame(Bound& bound) const;
   float number_of(const DotValue& value, const Buffers& buffers) const;
@@ -94,6 +96,8 @@ class DotEpilogue {
   DType bias_dtype_ = DType::kNone;
   DType y_ = DType::kF32;
   std::shared_ptr<const PreparedProgram> program_;  // if it is no chain
+  std::shared_ptr<const ByteTable> table_;          // what the bytes become in the end
+  MapBytes map_ = nullptr;
 };
 
 }  // namespace ridgeline::cpu
