@@ -69,6 +69,7 @@ TEST_P(Targets, WithinTwoUlps) {
       {"Cos", [](double x) { return std::cos(x); }},
       {"erfc", [](double x) { return std::erfc(x); }, erfc},
       {"Gelu", [](double x) { return x * 0.5 * std::erfc(-x * std::sqrt(0.5)); }, gelu},
+      {"SiLU", [](double x) { return x < 0 ? x * std::exp(x) / (1 + std::exp(x)) : x / (1 + std::exp(-x)); }},
       {"Sigmoid", [](double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }}};
   constexpr int64_t kCount = 2048, kStep = 2039;
   std::vector<float> in(kCount), out(kCount);

@@ -14,6 +14,7 @@
 #include "kernels/cpu/elementwise/block_io-inl.h"
 #include "kernels/cpu/elementwise/program_block.h"
 #include "kernels/cpu/elementwise/vector_math-inl.h"
+#include "kernels/cpu/elementwise/vector_periodic-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu {

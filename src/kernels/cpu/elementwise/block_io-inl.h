@@ -81,6 +81,21 @@ void load_as(const void* from, int64_t stride, float* to, int n) {
     for (int i = 0; i < n; ++i) to[i] = float(p[i * stride]);
 }
 
+// By hand: at -O2 GCC 12 leaves a loop of unknown length to scalars, one number a cycle.
+template <typename T>
+void load_bytes(const void* from, int64_t stride, float* to, int n) {
+  const T* p = static_cast<const T*>(from);
+  int i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const F32 d;
+  const int lanes = int(hn::Lanes(d));
+  if (stride == 1)
+    for (; i + lanes <= n; i += lanes)
+      hn::StoreU(hn::ConvertTo(d, hn::PromoteTo(I32(), hn::LoadU(hn::Rebind<T, F32>(), p + i))), d, to + i);
+#endif
+  for (; i < n; ++i) to[i] = float(p[i * stride]);
+}
+
 HWY_INLINE float widen_bf16(uint16_t bits) {
   const uint32_t wide = uint32_t(bits) << 16;
   float y;
@@ -100,10 +115,18 @@ HWY_INLINE float widen_bf16(uint16_t bits) {
     }
     case DType::kBF16: {
       const uint16_t* p = static_cast<const uint16_t*>(from);
+      int i = 0;
+#if HWY_TARGET != HWY_SCALAR
+      const F32 d;
+      const hn::RebindToUnsigned<F32> du;
+      const int lanes = int(hn::Lanes(d));
       if (stride == 1)
-        for (int i = 0; i < n; ++i) to[i] = widen_bf16(p[i]);
-      else
-        for (int i = 0; i < n; ++i) to[i] = widen_bf16(p[i * stride]);
+        for (; i + lanes <= n; i += lanes) {
+          const auto half = hn::LoadU(hn::Rebind<uint16_t, F32>(), p + i);
+          hn::StoreU(hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, half))), d, to + i);
+        }
+#endif
+      for (; i < n; ++i) to[i] = widen_bf16(p[i * stride]);
       return;
     }
     case DType::kF16:
@@ -114,9 +137,9 @@ HWY_INLINE float widen_bf16(uint16_t bits) {
       return;
     }
     case DType::kU8:
-      return load_as<uint8_t>(from, stride, to, n);
+      return load_bytes<uint8_t>(from, stride, to, n);
     case DType::kI8:
-      return load_as<int8_t>(from, stride, to, n);
+      return load_bytes<int8_t>(from, stride, to, n);
     case DType::kU16:
       return load_as<uint16_t>(from, stride, to, n);
     case DType::kI16:
@@ -169,17 +192,19 @@ HWY_INLINE void store_bytes(const float* from, T* to, int64_t stride, int n) {
     }
     case DType::kBF16: {
       uint16_t* p = static_cast<uint16_t*>(to);
-      const F32 d;
-      HWY_ALIGN float rounded[256];
-      const int lanes = int(hn::Lanes(d));
+      const hn::RebindToUnsigned<F32> du;
       int i = 0;
-      for (; i + lanes <= n; i += lanes) hn::Store(round_bf16_bits(hn::LoadU(d, from + i)), d, rounded + i);
-      for (; i < n; ++i) rounded[i] = hn::GetLane(round_bf16_bits(splat(from[i])));
-      for (i = 0; i < n; ++i) {
-        uint32_t bits;
-        std::memcpy(&bits, rounded + i, 4);
-        p[i * stride] = uint16_t(bits >> 16);
-      }
+#if HWY_TARGET != HWY_SCALAR
+      const F32 d;
+      const hn::Rebind<uint16_t, F32> d16;
+      const int lanes = int(hn::Lanes(d));
+      if (stride == 1)
+        for (; i + lanes <= n; i += lanes) {
+          const auto bits = hn::BitCast(du, round_bf16_bits(hn::LoadU(d, from + i)));
+          hn::StoreU(hn::TruncateTo(d16, hn::ShiftRight<16>(bits)), d16, p + i);
+        }
+#endif
+      for (; i < n; ++i) p[i * stride] = uint16_t(hn::GetLane(hn::BitCast(du, round_bf16_bits(splat(from[i])))) >> 16);
       return;
     }
     case DType::kF16:

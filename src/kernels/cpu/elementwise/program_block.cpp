@@ -71,11 +71,6 @@ std::optional<Program> between(const Program& p, int from, int to) {
   return sub;
 }
 
-struct Rich {
-  int from = -1;
-  int16_t op = -1;
-};
-
 int16_t rich_op(const Program& sub) {
   struct Known {
     BlockOp op;
@@ -113,23 +108,6 @@ bool may_be_rich(const Program& sub) {
   return false;
 }
 
-/// The recognised function that computes value `to` from an earlier one. Only chains of at least two instructions that
-/// end in a product (as GELU, SiLU and HardSwish do) are looked at, so that planning stays fast.
-Rich find_rich(const Program& p, int to) {
-  const Instruction& last = p.code[size_t(to - p.first_result())];
-  if (last.dtype != DType::kF32 ||
-      (last.op != ScalarOp::kMul && last.op != ScalarOp::kDiv && last.op != ScalarOp::kFma))
-    return {};
-  for (int from = 0; from < to; ++from) {
-    if (from >= p.first_constant() && from < p.first_result()) continue;
-    if (p.dtype_of(from) != DType::kF32) continue;
-    const std::optional<Program> sub = between(p, from, to);
-    if (!sub || sub->code.size() < 2 || sub->code.size() > 12 || !may_be_rich(*sub)) continue;
-    if (const int16_t op = rich_op(*sub); op >= 0) return {from, op};
-  }
-  return {};
-}
-
 bool is_number(const Program& p, int v, double number) {
   return v >= p.first_constant() && v < p.first_result() && is_float(p.dtype_of(v)) &&
          p.constants[size_t(v - p.first_constant())].f == number;
@@ -147,6 +125,23 @@ int expm1_operand(const Program& p, const Instruction& in) {
 }
 
 }  // namespace
+
+// Only chains of at least two instructions that end in a product (as GELU, SiLU and HardSwish do) are looked at, so
+// that planning stays fast.
+ProgramFunction function_at(const Program& p, int to) {
+  const Instruction& last = p.code[size_t(to - p.first_result())];
+  if (last.dtype != DType::kF32 ||
+      (last.op != ScalarOp::kMul && last.op != ScalarOp::kDiv && last.op != ScalarOp::kFma))
+    return {};
+  for (int from = 0; from < to; ++from) {
+    if (from >= p.first_constant() && from < p.first_result()) continue;
+    if (p.dtype_of(from) != DType::kF32) continue;
+    const std::optional<Program> sub = between(p, from, to);
+    if (!sub || sub->code.size() < 2 || sub->code.size() > 12 || !may_be_rich(*sub)) continue;
+    if (const int16_t op = rich_op(*sub); op >= 0) return {from, op};
+  }
+  return {};
+}
 
 std::string PreparedProgram::reject(const Program& p) {
   for (const ProgramInput& input : p.inputs)
@@ -198,7 +193,7 @@ PreparedProgram::PreparedProgram(const Program& source) {
     if (!needed[size_t(v)]) continue;
     const Instruction& in = p.code[size_t(v - first)];
     Step& step = plan[size_t(v)];
-    if (const Rich rich = find_rich(p, v); rich.op >= 0) {
+    if (const ProgramFunction rich = function_at(p, v); rich.op >= 0) {
       step = {rich.op, int16_t(v), root(rich.from), -1, -1};
     } else if (const int x = expm1_operand(p, in); x >= 0 && in.dtype == DType::kF32) {
       step = {kExpm1, int16_t(v), root(x), -1, -1};

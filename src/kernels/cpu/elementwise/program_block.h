@@ -95,6 +95,14 @@ enum BlockOp : int16_t {
   kHardSwish,
 };
 
+/// A recognised function (kGelu, kSiLU, kHardSwish) that computes value `to` of the program from an earlier value, and
+/// that one; op -1: none.
+struct ProgramFunction {
+  int from = -1;
+  int16_t op = -1;
+};
+ProgramFunction function_at(const Program& program, int to);
+
 /// outputs = program(inputs) over n elements, any n. An output may be the same memory as an input with the same stride.
 void run_block(const PreparedProgram& program, int64_t n, const BlockInput* inputs, const BlockOutput* outputs);
 /// The same over rows x cols: constants and operands that do not change with the row are prepared once.

@@ -188,13 +188,13 @@ HWY_INLINE VF logistic_divisor(VF x, VF& m) {
   const VF lost = hn::Sub(power, hn::Sub(sum, one));
   return hn::Add(sum, hn::Add(exp_reduced(q), lost));
 }
-HWY_INLINE VF sigmoid_f32(VF x) {
+HWY_INLINE VF sigmoid_by_exp(VF x) {
   VF m;
   const VF divisor = logistic_divisor(x, m);
   return scale_by_power(reciprocal_near(divisor), m);
 }
 /// x / (1 + e^-x): down to -108, where x e^x is no denormal any more; NaN at -infinity, as x sigmoid(x) is.
-HWY_INLINE VF silu_f32(VF x) {
+HWY_INLINE VF silu_by_exp(VF x) {
   VF m;
   const VF divisor = logistic_divisor(x, m);
   const VF near = divide_near(at_least(splat(-110.0f), x), divisor);
@@ -225,6 +225,39 @@ HWY_INLINE VF table_polynomial(VF u, const float (&tables)[kCount][32], __m512i 
 #else
 #define RIDGELINE_FUNCTION_TABLES 0
 #endif
+
+#if RIDGELINE_FUNCTION_TABLES
+HWY_NOINLINE VF sigmoid_far(VF x) { return sigmoid_by_exp(x); }
+HWY_NOINLINE VF silu_far(VF x) { return silu_by_exp(x); }
+/// 1 / (1 + e^-x) where |x| < 15.75: 0.75 ulp and a rounding. 15.75 itself rounds to interval 32, which is 0.
+HWY_INLINE VF sigmoid_near(VF x, VF a) {
+  const __m512i at = _mm512_castps_si512(hn::MulAdd(a, splat(2.0f), splat(12582912.0f)).raw);  // as in gelu_f32
+  const VF tail = table_polynomial<1>(hn::Sub(a, look_up(kLogisticTailTable[0], at)), kLogisticTailTable, at);
+  return VF{_mm512_mask_sub_ps(tail.raw, _mm512_movepi32_mask(_mm512_castps_si512(x.raw)) ^ 0xffff, splat(1.0f).raw,
+                               tail.raw)};
+}
+#endif
+/// 2 ulp. By tables half the time of the exponential and its division.
+HWY_INLINE VF sigmoid_f32(VF x) {
+#if RIDGELINE_FUNCTION_TABLES
+  const VF a = hn::Abs(x), y = sigmoid_near(x, a);
+  const auto near = hn::Lt(a, splat(15.75f));  // false for NaN
+  if (HWY_LIKELY(hn::AllTrue(F32(), near))) return y;
+  return hn::IfThenElse(near, y, sigmoid_far(x));
+#else
+  return sigmoid_by_exp(x);
+#endif
+}
+HWY_INLINE VF silu_f32(VF x) {
+#if RIDGELINE_FUNCTION_TABLES
+  const VF a = hn::Abs(x), y = hn::Mul(x, sigmoid_near(x, a));
+  const auto near = hn::Lt(a, splat(15.75f));
+  if (HWY_LIKELY(hn::AllTrue(F32(), near))) return y;
+  return hn::IfThenElse(near, y, silu_far(x));
+#else
+  return silu_by_exp(x);
+#endif
+}
 
 // (tanh x / x - 1) / x^2 in x^2, |x| <= 0.55: relative error of tanh 1.1e-9.
 constexpr float kTanhTail[] = {-3.3333316e-01f, 1.3332544e-01f, -5.3847548e-02f, 2.1050714e-02f, -6.242849e-03f};
@@ -381,91 +414,6 @@ HWY_INLINE VF gelu_f32(VF x) {
 HWY_INLINE VF hard_swish_f32(VF x) {
   const VF gate = hn::MulAdd(x, splat(1.0f / 6), splat(0.5f));
   return hn::Mul(x, at_most(splat(1.0f), at_least(hn::Zero(F32()), gate)));
-}
-
-// (sin r / r - 1) / r^2 and (cos r - 1 + r^2 / 2) / r^4 in r^2, |r| <= pi / 4.
-constexpr float kSinTail[] = {-1.6666667e-01f, 8.3333785e-03f, -1.9852571e-04f, 2.8265138e-06f};
-constexpr float kCosTail[] = {4.1666646e-02f, -1.3887298e-03f, 2.4430088e-05f};
-
-/// One scalar function on the lanes of a vector that `mask` has (rare arguments).
-template <class M>
-HWY_INLINE VF patch_lanes(VF y, M mask, VF a, VF b, float (*f)(float, float)) {
-  if (HWY_LIKELY(hn::AllFalse(F32(), mask))) return y;
-  const F32 d;
-  HWY_ALIGN float lanes[4][HWY_MAX_BYTES / sizeof(float)];
-  hn::Store(y, d, lanes[0]);
-  hn::Store(a, d, lanes[1]);
-  hn::Store(b, d, lanes[2]);
-  hn::Store(hn::IfThenElseZero(mask, splat(1.0f)), d, lanes[3]);
-  for (size_t i = 0; i < hn::Lanes(d); ++i)
-    if (lanes[3][i] != 0) lanes[0][i] = f(lanes[1][i], lanes[2][i]);
-  return hn::Load(d, lanes[0]);
-}
-
-#if HWY_TARGET != HWY_SCALAR
-/// x mod pi / 2 in double, where n pi / 2 loses nothing for |x| < 1e5: r and the quadrant.
-HWY_INLINE VF reduce_quadrant(VF x, hn::Vec<I32>& quadrant) {
-  const F32 d;
-  const hn::ScalableTag<double> dd;
-  const hn::Half<F32> dh;
-  const VF n = hn::Round(hn::Mul(x, splat(0.63661977f)));
-  quadrant = hn::ConvertTo(I32(), n);
-  const auto high = hn::Set(dd, -1.57079632673412561417), low = hn::Set(dd, -6.07710050650619224932e-11);
-  auto reduce = [&](auto xh, auto nh) HWY_ATTR {
-    const auto wide = hn::PromoteTo(dd, nh);
-    return hn::DemoteTo(dh, hn::MulAdd(wide, low, hn::MulAdd(wide, high, hn::PromoteTo(dd, xh))));
-  };
-  return hn::Combine(d, reduce(hn::UpperHalf(dh, x), hn::UpperHalf(dh, n)),
-                     reduce(hn::LowerHalf(dh, x), hn::LowerHalf(dh, n)));
-}
-#endif
-
-inline float scalar_sin(float x, float) { return float(std::sin(double(x))); }
-inline float scalar_cos(float x, float) { return float(std::cos(double(x))); }
-
-/// sin x (kShift 0) or cos x (kShift 1, a quarter turn ahead); beyond 1e5 one lane at a time.
-template <int kShift>
-HWY_INLINE VF sin_or_cos(VF x) {
-#if HWY_TARGET == HWY_SCALAR
-  return patch_lanes(x, hn::Eq(splat(0.0f), splat(0.0f)), x, x, kShift ? scalar_cos : scalar_sin);
-#else
-  const F32 d;
-  const I32 di;
-  const auto wild = hn::Not(hn::Lt(hn::Abs(x), splat(1e5f)));
-  hn::Vec<I32> quadrant;
-  const VF r = reduce_quadrant(hn::IfThenZeroElse(wild, x), quadrant);
-  quadrant = hn::Add(quadrant, hn::Set(di, kShift));
-  const VF z = hn::Mul(r, r);
-  const VF sine = hn::MulAdd(hn::Mul(r, z), polynomial(z, kSinTail), r);
-  const VF cosine = hn::MulAdd(hn::Mul(z, z), polynomial(z, kCosTail), hn::NegMulAdd(splat(0.5f), z, splat(1.0f)));
-  const auto odd = hn::RebindMask(d, hn::Eq(hn::And(quadrant, hn::Set(di, 1)), hn::Set(di, 1)));
-  const auto sign = hn::ShiftLeft<30>(hn::And(quadrant, hn::Set(di, 2)));
-  const VF y = hn::Xor(hn::IfThenElse(odd, cosine, sine), hn::BitCast(d, sign));
-  return patch_lanes(y, wild, x, x, kShift ? scalar_cos : scalar_sin);
-#endif
-}
-
-inline float scalar_pow(float x, float y) { return float(std::pow(double(x), double(y))); }
-/// x^y = exp(y log x) in double for finite x > 0; other lanes one at a time.
-HWY_INLINE VF pow_f32(VF x, VF y) {
-#if HWY_TARGET == HWY_SCALAR
-  return patch_lanes(x, hn::Eq(splat(0.0f), splat(0.0f)), x, y, scalar_pow);
-#else
-  const F32 d;
-  const hn::ScalableTag<double> dd;
-  const hn::Half<F32> dh;
-  const VF big = splat(3.4028235e38f);
-  const auto tame = hn::And(hn::And(hn::Gt(x, hn::Zero(d)), hn::Le(x, big)), hn::Le(hn::Abs(y), big));
-  auto power = [&](auto xh, auto yh) HWY_ATTR {
-    auto e = hn::Mul(hn::PromoteTo(dd, yh), hn::Log(dd, hn::PromoteTo(dd, xh)));
-    e = hn::Max(hn::Set(dd, -110.0), hn::Min(hn::Set(dd, 90.0), e));
-    return hn::DemoteTo(dh, hn::Exp(dd, e));
-  };
-  const VF safe = hn::IfThenElse(tame, x, splat(1.0f)), exponent = hn::IfThenElseZero(tame, y);
-  const VF result = hn::Combine(d, power(hn::UpperHalf(dh, safe), hn::UpperHalf(dh, exponent)),
-                                power(hn::LowerHalf(dh, safe), hn::LowerHalf(dh, exponent)));
-  return patch_lanes(result, hn::Not(tame), x, y, scalar_pow);
-#endif
 }
 
 }  // namespace HWY_NAMESPACE

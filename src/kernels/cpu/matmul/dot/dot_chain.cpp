@@ -25,7 +25,11 @@ struct Meaning {
 class Reader {
  public:
   Reader(const Program& program, const std::vector<DotRider>& riders, bool integers)
-      : p_(program), integers_(integers), at_(size_t(program.operands())), integer_(integers) {
+      : p_(program),
+        integers_(integers),
+        at_(size_t(program.operands())),
+        inside_(program.code.size(), false),
+        integer_(integers) {
     for (int i = 1; i < int(p_.inputs.size()); ++i) {
       Meaning& m = at_[size_t(i)];
       const DType t = p_.inputs[size_t(i)].dtype;
@@ -52,7 +56,10 @@ class Reader {
     link();
     for (size_t i = 0; i < p_.code.size(); ++i) {
       const int to = p_.first_result() + int(i);
-      if (!step(p_.code[i], to)) return std::nullopt;
+      const Instruction& in = p_.code[i];
+      const bool reads = in.a == sums_ || in.b == sums_ || in.c == sums_;
+      if (inside_[i] || (reads && function_from(int(i)))) continue;
+      if (!step(in, to)) return std::nullopt;
     }
     const DType y = p_.output_dtype();
     if (p_.outputs[0] != sums_ || chain_.links.size() > kMostLinks || integer_) return std::nullopt;
@@ -64,15 +71,28 @@ class Reader {
 
  private:
   // What a link does, in this order; a step that would come too late begins another link.
-  enum Stage : uint8_t { kNew, kBefore, kScale, kBias, kAdd, kClamp, kDivide, kRound, kZero, kSaturate, kDone };
+  enum Stage : uint8_t {
+    kNew,
+    kBefore,
+    kScale,
+    kBias,
+    kAdd,
+    kClamp,
+    kFunction,
+    kDivide,
+    kRound,
+    kZero,
+    kSaturate,
+    kDone
+  };
 
   void link() {
     chain_.links.emplace_back();
     stage_ = kNew;
   }
   DotChain::Link& last() { return chain_.links.back(); }
-  /// The link for a step of this stage, up to kClamp; one that has passed the stage is closed. Null: in the midst of a
-  /// quantization.
+  /// The link for a step of this stage, up to kFunction; one that has passed the stage is closed. Null: in the midst of
+  /// a quantization.
   DotChain::Link* at(Stage stage) {
     if (stage_ >= kDivide && stage_ < kDone) return nullptr;
     if (stage <= stage_) link();
@@ -86,7 +106,7 @@ class Reader {
     DotSegment& s = last().fixed;
     const auto exact = [](float bound) { return bf16_to_f32(f32_to_bf16(bound)) == bound; };
     s.round_clamp = false;
-    if (!exact(s.low) || !exact(s.high)) return;
+    if (!exact(s.low) || !exact(s.high) || s.function != DotFunction::kNone) return;
     if (s.has_residual)
       s.round_residual = false;
     else
@@ -110,6 +130,36 @@ class Reader {
   bool becomes_sums(int to) {
     sums_ = to;
     at_[size_t(to)].kind = Meaning::Kind::kSums;
+    return true;
+  }
+
+  /// A function of the sums, spelled in several instructions of which code[i] is the first: they are one step.
+  bool function_from(int i) {
+    if (integer_) return false;
+    for (int to = p_.first_result() + i + 1; to < p_.operands(); ++to) {
+      const ProgramFunction f = function_at(p_, to);
+      if (f.op < 0 || f.from != sums_) continue;
+      std::vector<bool> needed(size_t(p_.operands()), false);
+      needed[size_t(to)] = true;
+      for (int v = to; v > sums_ && v >= p_.first_result(); --v) {
+        const Instruction& in = p_.code[size_t(v - p_.first_result())];
+        if (!needed[size_t(v)]) continue;
+        inside_[size_t(v - p_.first_result())] = true;
+        for (const int16_t operand : {in.a, in.b, in.c})
+          if (operand >= 0) needed[size_t(operand)] = true;
+      }
+      return function(f.op == kGelu   ? DotFunction::kGelu
+                      : f.op == kSiLU ? DotFunction::kSiLU
+                                      : DotFunction::kHardSwish) &&
+             becomes_sums(to);
+    }
+    return false;
+  }
+
+  bool function(DotFunction f) {
+    DotChain::Link* l = at(kFunction);
+    if (!l) return false;
+    l->fixed.function = f;
     return true;
   }
 
@@ -190,6 +240,10 @@ class Reader {
         return is_sums(in.a) && scale(in, other, true);
       case ScalarOp::kFma:
         return fma(in);
+      case ScalarOp::kSigmoid:
+        return in.dtype == DType::kF32 && function(DotFunction::kSigmoid);
+      case ScalarOp::kTanh:
+        return in.dtype == DType::kF32 && function(DotFunction::kTanh);
       case ScalarOp::kRelu:
         return clamp(0, std::numeric_limits<float>::infinity());
       case ScalarOp::kMax:
@@ -216,7 +270,7 @@ class Reader {
     if (divides || rounds_next(in)) {
       if (in.dtype != DType::kF32 || !is_scalar(other)) return false;
       if (stage_ == kDone) link();
-      if (stage_ > kClamp) return false;
+      if (stage_ > kFunction) return false;
       stage_ = kDivide;
       last().fixed.divides = divides;
       last().step = of(other).number;
@@ -329,6 +383,7 @@ class Reader {
   const Program& p_;
   const bool integers_;
   std::vector<Meaning> at_;
+  std::vector<bool> inside_;  // instructions of a function that is one step
   std::vector<bool> scalar_;
   DotChain chain_;
   Stage stage_ = kNew;

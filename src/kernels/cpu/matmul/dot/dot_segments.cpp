@@ -10,6 +10,8 @@
 
 #include <cstring>
 
+#include "kernels/cpu/elementwise/vector_math-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu {
 namespace {
@@ -112,6 +114,23 @@ HWY_INLINE VF Clamped(VF v, const Columns& c) {  // so that NaN passes
   return hn::IfThenElse(hn::Gt(v, c.high), c.high, v);
 }
 
+HWY_INLINE VF Function(DotFunction f, VF v) {
+  switch (f) {
+    case DotFunction::kSiLU:
+      return silu_f32(v);
+    case DotFunction::kHardSwish:
+      return hard_swish_f32(v);
+    case DotFunction::kGelu:
+      return gelu_f32(v);
+    case DotFunction::kSigmoid:
+      return sigmoid_f32(v);
+    case DotFunction::kTanh:
+      return tanh_f32(v);
+    default:
+      return v;
+  }
+}
+
 /// What comes before the quantization.
 template <bool kResidual>
 HWY_INLINE VF Scaled(VF v, const DotSegment& s, const Columns& c, int row, int column, int count) {
@@ -132,7 +151,7 @@ HWY_INLINE VF Scaled(VF v, const DotSegment& s, const Columns& c, int row, int c
     v = hn::Add(v, r);
     if (s.round_residual) v = RoundBf16(v);
   }
-  v = Clamped(v, c);
+  v = Function(s.function, Clamped(v, c));
   return s.round_clamp ? RoundBf16(v) : v;
 }
 
@@ -250,8 +269,8 @@ bool RunTame(const DotFinish& f, const DotSegment* s, int count) {
   return true;
 }
 
-/// v + bias + a residual of bf16, at least `low`, to bf16.
-template <bool kResidual, bool kLow>
+/// v + bias + a residual of bf16, at least `low`, and the function, to bf16.
+template <bool kResidual, bool kLow, DotFunction kFunction = DotFunction::kNone>
 void ToBf16(const DotFinish& f, const DotSegment& s) {
   const int n = int(hn::Lanes(DF())), rows = f.rows, cols = f.cols;
   const float* sums = static_cast<const float*>(f.sums);
@@ -271,6 +290,7 @@ void ToBf16(const DotFinish& f, const DotSegment& s) {
         v = hn::Add(v, hn::BitCast(DF(), hn::ShiftLeft<16>(hn::PromoteTo(DU(), half))));
       }
       if (kLow) v = hn::IfThenElse(hn::Lt(v, low), low, v);
+      v = Function(kFunction, v);
       StoreCount(hn::TruncateTo(D16(), hn::ShiftRight<16>(RoundedBits(v))), D16(), y + row * y_row + column, count);
     }
   }
@@ -282,7 +302,15 @@ bool RunToBf16(const DotFinish& f, const DotSegment* segments, int count) {
   if (s.round_residual || s.round_clamp || (s.round_bias && !s.has_residual)) return false;
   if (s.high < std::numeric_limits<float>::infinity()) return false;
   const bool low = s.low > -std::numeric_limits<float>::infinity();
-  if (s.has_residual)
+  if (s.function == DotFunction::kSiLU && !low && !s.has_residual)
+    ToBf16<false, false, DotFunction::kSiLU>(f, s);
+  else if (s.function == DotFunction::kHardSwish && !low && !s.has_residual)
+    ToBf16<false, false, DotFunction::kHardSwish>(f, s);
+  else if (s.function == DotFunction::kGelu && !low && !s.has_residual)
+    ToBf16<false, false, DotFunction::kGelu>(f, s);
+  else if (s.function != DotFunction::kNone)
+    return false;
+  else if (s.has_residual)
     low ? ToBf16<true, true>(f, s) : ToBf16<true, false>(f, s);
   else
     low ? ToBf16<false, true>(f, s) : ToBf16<false, false>(f, s);

@@ -16,8 +16,12 @@ struct DotLine {
   int64_t stride = 0;
 };
 
+/// What a segment ends with before it quantizes.
+enum class DotFunction : uint8_t { kNone, kSiLU, kHardSwish, kGelu, kSigmoid, kTanh };
+
 /// v = (v - before) * scale + bias, each rounded (`fused`: the last two as one), then plus the residual
-/// (r - r_before) * r_scale + r_bias, clamped; `rounds` to bf16 after the bias, after the residual and after the clamp.
+/// (r - r_before) * r_scale + r_bias, clamped, and the function; `rounds` to bf16 after the bias, after the residual
+/// and after clamp and function.
 struct DotSegment {
   DotLine before, scale, bias;
   bool fused = false;
@@ -26,6 +30,7 @@ struct DotSegment {
   float r_before = 0, r_scale = 1, r_bias = 0;
   bool r_affine = false, r_fused = false;
   bool round_bias = false, round_residual = false, round_clamp = false;
+  DotFunction function = DotFunction::kNone;
   float low = -std::numeric_limits<float>::infinity(), high = std::numeric_limits<float>::infinity();
   /// saturate(round half to even(v / step) + zero); `step` is a divisor or, inverted, a factor.
   bool quantizes = false, divides = false;
