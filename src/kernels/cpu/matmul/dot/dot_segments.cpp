@@ -269,9 +269,11 @@ bool RunTame(const DotFinish& f, const DotSegment* s, int count) {
   return true;
 }
 
-/// v + bias + a residual of bf16, at least `low`, and the function, to bf16.
-template <bool kResidual, bool kLow, DotFunction kFunction = DotFunction::kNone>
-void ToBf16(const DotFinish& f, const DotSegment& s) {
+/// v + bias + a residual of bf16, at least `low`; or v + bias, the function, and (kAfter) the second segment's scale
+/// and bias in one rounding; to bf16.
+template <bool kResidual, bool kLow, DotFunction kFunction = DotFunction::kNone, bool kAfter = false>
+void ToBf16(const DotFinish& f, const DotSegment* segments) {
+  const DotSegment& s = segments[0];
   const int n = int(hn::Lanes(DF())), rows = f.rows, cols = f.cols;
   const float* sums = static_cast<const float*>(f.sums);
   uint16_t* y = static_cast<uint16_t*>(f.y);
@@ -282,6 +284,8 @@ void ToBf16(const DotFinish& f, const DotSegment& s) {
   for (int column = 0; column < cols; column += n) {
     const int count = cols - column < n ? cols - column : n;
     const VF bias = LineAt(s.bias, column, 0);
+    const VF scale = kAfter ? LineAt(segments[1].scale, column, 1) : bias;
+    const VF shift = kAfter ? LineAt(segments[1].bias, column, 0) : bias;
     for (int row = 0; row < rows; ++row) {
       VF v = hn::Add(hn::LoadU(DF(), sums + row * kDotColumns + column), bias);
       if (kResidual) {
@@ -291,30 +295,45 @@ void ToBf16(const DotFinish& f, const DotSegment& s) {
       }
       if (kLow) v = hn::IfThenElse(hn::Lt(v, low), low, v);
       v = Function(kFunction, v);
+      if (kAfter) v = hn::MulAdd(v, scale, shift);
       StoreCount(hn::TruncateTo(D16(), hn::ShiftRight<16>(RoundedBits(v))), D16(), y + row * y_row + column, count);
     }
   }
 }
+template <DotFunction kFunction>
+void FunctionToBf16(const DotFinish& f, const DotSegment* segments, bool after) {
+  after ? ToBf16<false, false, kFunction, true>(f, segments) : ToBf16<false, false, kFunction>(f, segments);
+}
 bool RunToBf16(const DotFinish& f, const DotSegment* segments, int count) {
-  const DotSegment& s = segments[0];
-  if (count != 1 || f.integers || f.y_dtype != DType::kBF16 || s.before.data || s.scale.data || s.fused) return false;
-  if (s.has_residual && (s.residual_dtype != DType::kBF16 || s.r_affine)) return false;
-  if (s.round_residual || s.round_clamp || (s.round_bias && !s.has_residual)) return false;
-  if (s.high < std::numeric_limits<float>::infinity()) return false;
-  const bool low = s.low > -std::numeric_limits<float>::infinity();
-  if (s.function == DotFunction::kSiLU && !low && !s.has_residual)
-    ToBf16<false, false, DotFunction::kSiLU>(f, s);
-  else if (s.function == DotFunction::kHardSwish && !low && !s.has_residual)
-    ToBf16<false, false, DotFunction::kHardSwish>(f, s);
-  else if (s.function == DotFunction::kGelu && !low && !s.has_residual)
-    ToBf16<false, false, DotFunction::kGelu>(f, s);
-  else if (s.function != DotFunction::kNone)
+  const DotSegment &s = segments[0], &last = segments[count - 1];
+  if (count > 2 || f.integers || f.y_dtype != DType::kBF16 || s.before.data || s.scale.data || s.fused) return false;
+  if (s.round_residual || s.round_clamp || s.high < std::numeric_limits<float>::infinity()) return false;
+  const bool low = s.low > -std::numeric_limits<float>::infinity(), after = count == 2;
+  if (after &&
+      (!last.fused || last.before.data || last.has_residual || last.function != DotFunction::kNone || last.round_bias ||
+       last.round_residual || last.round_clamp || last.quantizes ||
+       last.low > -std::numeric_limits<float>::infinity() || last.high < std::numeric_limits<float>::infinity()))
     return false;
-  else if (s.has_residual)
-    low ? ToBf16<true, true>(f, s) : ToBf16<true, false>(f, s);
-  else
-    low ? ToBf16<false, true>(f, s) : ToBf16<false, false>(f, s);
-  return true;
+  if (s.function == DotFunction::kNone) {
+    if (after || (s.round_bias && !s.has_residual)) return false;
+    if (s.has_residual && (s.residual_dtype != DType::kBF16 || s.r_affine)) return false;
+    if (s.has_residual)
+      low ? ToBf16<true, true>(f, segments) : ToBf16<true, false>(f, segments);
+    else
+      low ? ToBf16<false, true>(f, segments) : ToBf16<false, false>(f, segments);
+    return true;
+  }
+  if (low || s.has_residual || s.round_bias) return false;
+  switch (s.function) {
+    case DotFunction::kSiLU:
+      return FunctionToBf16<DotFunction::kSiLU>(f, segments, after), true;
+    case DotFunction::kHardSwish:
+      return FunctionToBf16<DotFunction::kHardSwish>(f, segments, after), true;
+    case DotFunction::kGelu:
+      return FunctionToBf16<DotFunction::kGelu>(f, segments, after), true;
+    default:
+      return false;
+  }
 }
 
 // ---- any form
@@ -376,7 +395,7 @@ void OneOf(const DotFinish& f, const DotSegment& s) {
 }
 
 void Segments(const DotFinish& f, const DotSegment* segments, int count) {
-  if (RunTame(f, segments, count) || RunToBf16(f, segments, count)) return;
+  if (RunTame(f, segments, count) || (count > 0 && RunToBf16(f, segments, count))) return;
   if (count == 1) return f.integers ? OneOf<true>(f, *segments) : OneOf<false>(f, *segments);
   return f.integers ? ManySegments<true>(f, segments, count) : ManySegments<false>(f, segments, count);
 }
