@@ -148,8 +148,8 @@ class Runner {
     n.residual_step = 0;
     n.y = sums, n.y_step = kDotColumns;
     n.low = -std::numeric_limits<float>::infinity(), n.high = std::numeric_limits<float>::infinity();
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < g_.in_channels; c += kDotColumns) {
+    for (int64_t c = 0; c < g_.in_channels; c += kDotColumns) {  // the rows' share of these channels stays in L1
+      for (int64_t r = 0; r < rows; ++r) {
         n.channels = std::min<int64_t>(kDotColumns, s_.pixel - c);
         n.w = weights_ + c;
         for (int64_t ox = 0; ox < g_.out_w; ox += kPixels) {
