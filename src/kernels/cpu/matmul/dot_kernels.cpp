@@ -162,7 +162,7 @@ void finish_integer(const void* context, const DotBlock& b) {
     return c.d->epilogue->finish(*c.bound, f, b.col, operands);
   }
   finish_i32(static_cast<const int32_t*>(b.sums), b.row_sums, c.terms + b.col, c.zeros ? c.zeros + b.col : nullptr,
-             b.rows, b.cols, reinterpret_cast<int32_t*>(c.y) + b.row * ldc + b.col, ldc);
+             b.rows, b.cols, reinterpret_cast<int32_t*>(c.y) + b.row * ldc + b.col, ldc, b.stream);
 }
 
 void finish_float(const void* context, const DotBlock& b) {
@@ -181,7 +181,7 @@ void finish_float(const void* context, const DotBlock& b) {
     e.hook(&product, {sums, kDotColumns, c.batch, b.row, b.col, b.rows, b.cols, 0});
   }
   const int bytes = int(info(c.d->y).bits / 8);
-  store_rows(sums, b.rows, b.cols, c.y + (b.row * g.ldc + b.col) * bytes, g.ldc, bytes);
+  store_rows(sums, b.rows, b.cols, c.y + (b.row * g.ldc + b.col) * bytes, g.ldc, bytes, b.stream);
 }
 
 int32_t zero_point(const void* data, DType dtype, int64_t at) {

@@ -4,8 +4,11 @@
 #include <cmath>
 
 #include "kernels/cpu/matmul/dot/dot_gemm.h"
+#include "kernels/cpu/matmul/dot/dot_rows.h"
 #include "kernels/cpu/matmul/kernels.h"
+#include "kernels/cpu/matmul/low/low_amx.h"
 #include "kernels/cpu/matmul/low/low_epilogue.h"
+#include "kernels/cpu/matmul/low/low_groups.h"
 #include "kernels/cpu/matmul/low/low_tiles.h"
 #include "kernels/cpu/matmul/low/low_weights.h"
 #include "machine/probe.h"
@@ -19,11 +22,12 @@ constexpr int kTileRows = 32;
 struct LowProduct {
   LowShape shape;
   LowDotKernels dot;
+  bool amx = false;
   LowEpilogue epilogue;
   // Workspace: activations of all rows, then each thread's own.
-  int64_t a_pitch = 0;                                                  // bytes of a row of levels, or of f32
-  int64_t levels = 0, scale = 0, weighted = 0, start = 0, threads = 0;  // offsets
-  int64_t scales_bytes = 0, unpacked_bytes = 0, widened_bytes = 0, thread_bytes = 0;
+  int64_t a_pitch = 0;                                                            // bytes of a row of levels, or of f32
+  int64_t levels = 0, scale = 0, weighted = 0, start = 0, threads = 0;            // offsets
+  int64_t scales_bytes = 0, widened_bytes = 0, work_bytes = 0, thread_bytes = 0;  // of a thread
 };
 
 LowProduct low_product(const Problem& p) {
@@ -34,11 +38,15 @@ LowProduct low_product(const Problem& p) {
   s.refusal = l.epilogue.refusal;
   if (p.string("act") == "bf16") s.refusal = "activations are rounded to bf16";
   if (s.quantize) {
-    l.dot = low_dot_kernels(s.m, s.chunk);
+    l.dot = low_dot_kernels();
+    l.amx = low_amx_suits(s);
     if (!l.dot.rows) s.refusal = "no integer dot products at this instruction set";
   }
   const int64_t rows = round_up(s.m, 16), per_chunk = round_up(rows * s.chunks * 4, 64);
-  l.a_pitch = s.quantize ? (round_up(s.k, 64) / 64 | 1) * 64 : s.a == DType::kF32 ? s.k * 4 : round_up(s.k * 4, 64);
+  l.a_pitch = l.amx                ? round_up(s.k, 64)
+              : s.quantize         ? (round_up(s.k, 64) / 64 | 1) * 64
+              : s.a == DType::kF32 ? s.k * 4
+                                   : round_up(s.k * 4, 64);
   l.levels = 0;
   const bool copies = s.quantize || s.a != DType::kF32;
   int64_t at = copies ? round_up(rows * l.a_pitch, 64) : 0;
@@ -48,9 +56,9 @@ LowProduct low_product(const Problem& p) {
   }
   l.threads = at;
   l.scales_bytes = s.bits == 16 ? 0 : round_up(s.chunks * kLowColumns * 4, 64);
-  l.unpacked_bytes = s.quantize && l.dot.unpacked && s.bits == 4 ? s.k * kLowColumns : 0;
-  l.widened_bytes = s.quantize ? round_up(s.k * 4, 64) : 0;
-  l.thread_bytes = 2 * l.scales_bytes + l.unpacked_bytes + l.widened_bytes + kTileRows * kLowColumns * 4;
+  l.widened_bytes = s.quantize ? round_up(s.k * 4, 64) + round_up(s.k, 64) : 0;
+  l.work_bytes = l.amx ? low_amx_bytes(s) : kTileRows * kLowColumns * 4;
+  l.thread_bytes = 2 * l.scales_bytes + l.widened_bytes + l.work_bytes;
   return l;
 }
 
@@ -94,7 +102,8 @@ class Run {
         l_(call.state_as<LowProduct>()),
         s_(l_.shape),
         buffers_(buffers),
-        workspace_(static_cast<char*>(buffers.workspace)) {}
+        workspace_(static_cast<char*>(buffers.workspace)),
+        stream_(l_.amx && dot_streams(buffers.outputs[0], s_.m, s_.n * info(s_.y).bits / 8)) {}
 
   void activations(int64_t begin, int64_t end, int thread) const {
     const int64_t bytes = info(s_.a).bits / 8;
@@ -105,46 +114,54 @@ class Run {
         continue;
       }
       const float* row = reinterpret_cast<const float*>(from);
+      char* wide = own(thread) + 2 * l_.scales_bytes;
       if (s_.a != DType::kF32) {
-        float* wide = reinterpret_cast<float*>(own(thread) + 2 * l_.scales_bytes + l_.unpacked_bytes);
-        low_widen(from, s_.k, kind_of(s_.a), wide);
-        row = wide;
+        low_widen(from, s_.k, kind_of(s_.a), reinterpret_cast<float*>(wide));
+        row = reinterpret_cast<const float*>(wide);
       }
-      low_quantize(row, s_.k, s_.act_block, s_.chunk, s_.offset, levels(r), chunks<float>(l_.scale, r),
+      int8_t* to = l_.amx ? reinterpret_cast<int8_t*>(wide + round_up(s_.k * 4, 64)) : levels(r);
+      low_quantize(row, s_.k, s_.act_block, s_.chunk, s_.offset, to, chunks<float>(l_.scale, r),
                    chunks<float>(l_.weighted, r), chunks<int32_t>(l_.start, r));
+      if (l_.amx)  // into tiles of 16 rows by 64
+        dot_scatter_row(reinterpret_cast<const uint8_t*>(to), l_.a_pitch / 64,
+                        reinterpret_cast<uint8_t*>(levels(r / 16 * 16) + r % 16 * 64));
     }
   }
 
   void panels(int64_t begin, int64_t end, int thread) const {
     char* mine = own(thread);
     float *scale = reinterpret_cast<float*>(mine), *low = reinterpret_cast<float*>(mine + l_.scales_bytes);
-    uint8_t* unpacked = reinterpret_cast<uint8_t*>(mine + 2 * l_.scales_bytes);
-    float* sums = reinterpret_cast<float*>(mine + l_.thread_bytes - kTileRows * kLowColumns * 4);
-    if (s_.quantize && l_.dot.enter) l_.dot.enter(s_.chunk);
+    float* sums = reinterpret_cast<float*>(mine + l_.thread_bytes - l_.work_bytes);
+    if (l_.amx) low_groups_enter(s_.chunk);
     // A block of rows stays in the second cache while all panels pass by.
     const int64_t most = s_.quantize ? l_.dot.rows : kLowRows;
-    const int64_t fit = std::max<int64_t>(1, this_cpu().caches.l2 / 2 / std::max<int64_t>(1, l_.a_pitch) / most) * most;
+    const int64_t fit =
+        l_.amx ? low_amx_rows(s_)
+               : std::max<int64_t>(1, this_cpu().caches.l2 / 2 / std::max<int64_t>(1, l_.a_pitch) / most) * most;
     for (int64_t first = 0; first < s_.m; first += fit) {
       const int64_t last = std::min(s_.m, first + fit), tiles = (last - first + most - 1) / most;
       for (int64_t panel = begin; panel < end; ++panel) {
         const uint8_t* w = static_cast<const uint8_t*>(buffers_.inputs[1]) + panel * s_.panel_bytes();
         if (s_.bits != 16) low_scales(sources(panel), scale, s_.subtracts() ? low : nullptr);
         if (panel + 1 < end) fetch_scales(panel + 1);
-        if (l_.unpacked_bytes) {
-          low_unpack(w, s_.k, unpacked);
-          w = unpacked;
-        }
         const LowScales scales{scale, s_.subtracts() ? low : nullptr};
+        if (l_.amx) {
+          const int rows = int(last - first);
+          low_amx_panel(
+              s_, {levels(first), chunks<float>(l_.scale, first), chunks<float>(l_.weighted, first),
+                   chunks<int32_t>(l_.start, first), rows, w, scales, panel + 1 < end, reinterpret_cast<char*>(sums)});
+          for (int row = 0; row < rows; row += kTileRows)
+            finish(panel, first + row, std::min(kTileRows, rows - row), sums + row * kLowColumns);
+          continue;
+        }
         for (int64_t t = 0; t < tiles; ++t) {
-          const bool whole = s_.quantize && l_.dot.enter;  // AMX: whole tiles and a rest, else nearly equal ones
-          const int64_t at = whole ? first + t * most : first + (last - first) * t / tiles;
-          const int64_t to = whole ? std::min(last, at + most) : first + (last - first) * (t + 1) / tiles;
+          const int64_t at = first + (last - first) * t / tiles, to = first + (last - first) * (t + 1) / tiles;
           s_.quantize ? dot_tile(w, scales, at, int(to - at), sums) : f32_tile(w, scales, at, int(to - at), sums);
           finish(panel, at, int(to - at), sums);
         }
       }
     }
-    if (s_.quantize && l_.dot.leave) l_.dot.leave();
+    if (l_.amx) low_groups_leave();
   }
 
  private:
@@ -196,7 +213,7 @@ class Run {
     t.scales = scales;
     t.chunks = s_.chunks;
     t.chunk = s_.chunk;
-    t.bits = l_.unpacked_bytes ? 8 : s_.bits;
+    t.bits = s_.bits;
     t.sums = sums;
     l_.dot.tile(t, rows);
   }
@@ -219,7 +236,7 @@ class Run {
 
   void finish(int64_t panel, int64_t row, int rows, float* sums) const {
     const int64_t col = panel * kLowColumns;
-    low_finish(l_.epilogue, buffers_, row, col, rows, int(std::min<int64_t>(kLowColumns, s_.n - col)), sums);
+    low_finish(l_.epilogue, buffers_, row, col, rows, int(std::min<int64_t>(kLowColumns, s_.n - col)), sums, stream_);
   }
 
   const Problem& p_;
@@ -227,6 +244,7 @@ class Run {
   const LowShape& s_;
   const Buffers& buffers_;
   char* workspace_;
+  bool stream_;
 };
 
 void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& given) {
@@ -284,7 +302,7 @@ struct Bf16Context {
 };
 void finish_bf16(const void* context, const DotBlock& b) {
   const Bf16Context& c = *static_cast<const Bf16Context*>(context);
-  low_finish(c.product.epilogue, c.buffers, b.row, b.col, b.rows, b.cols, static_cast<float*>(b.sums));
+  low_finish(c.product.epilogue, c.buffers, b.row, b.col, b.rows, b.cols, static_cast<float*>(b.sums), b.stream);
 }
 void run_bf16(const KernelCall& call, const Buffers& buffers, const ThreadPool& given) {
   const LowBf16& l = call.state_as<LowBf16>();

@@ -41,6 +41,7 @@ struct Work {
   char* workspace;
   int64_t panels, panel_bytes, pieces;
   int64_t parts_rows, parts_cols;
+  bool stream;
 };
 
 // Rows are split where reading B once more for each part costs less than bringing A into place once more does.
@@ -110,7 +111,7 @@ void run_rows(const Work& w, char* own, int64_t begin, int64_t end, int64_t firs
         piece.next = from;
         piece.next_end = to;
         piece.y = nullptr;
-        if (i + 1 == pieces && p.y) {
+        if (i + 1 == pieces && p.y && !w.stream) {
           piece.y = static_cast<const uint8_t*>(p.y) + (row * p.y_row_stride + col) * p.y_bytes;
           piece.y_row = p.y_row_stride * p.y_bytes;
           piece.y_row_bytes = int(cols * p.y_bytes);
@@ -118,8 +119,8 @@ void run_rows(const Work& w, char* own, int64_t begin, int64_t end, int64_t firs
         w.kernel(piece);
         from = std::min(to, from + piece.next_lines * piece.blocks * 64);
         if (i + 1 < pieces) continue;
-        p.finish(p.context,
-                 {sums, p.want_row_sums ? row_sums + (row - begin) : nullptr, row, col, piece.rows, int(cols)});
+        p.finish(p.context, {sums, p.want_row_sums ? row_sums + (row - begin) : nullptr, row, col, piece.rows,
+                             int(cols), w.stream});
       }
       k = k_end;
     }
@@ -144,6 +145,10 @@ void run_cell(const Work& w, int64_t cell, int thread) {
 
 }  // namespace
 
+bool dot_streams(const void* y, int64_t rows, int64_t row_bytes) {
+  return rows * row_bytes >= this_cpu().caches.l2 && row_bytes % 64 == 0 && reinterpret_cast<uintptr_t>(y) % 64 == 0;
+}
+
 int64_t dot_blocked_workspace(DotType type, int64_t m, int64_t k, int threads) {
   return threads * blocking_of(type, m, k).bytes;
 }
@@ -155,6 +160,7 @@ void dot_blocked(const DotGemm& problem, DotPieceKernel kernel, void* workspace,
   w.panel_bytes = w.blocking.blocks * kDotPanelBlock;
   w.pieces = std::max<int64_t>(1, ceil_div(w.blocking.blocks, kDotPieceBlocks));
   split(w, pool.threads());
+  w.stream = problem.y && dot_streams(problem.y, problem.m, problem.y_row_stride * problem.y_bytes);
   const auto run = [&w](int64_t begin, int64_t end, int thread) {
     for (int64_t cell = begin; cell < end; ++cell) run_cell(w, cell, thread);
   };

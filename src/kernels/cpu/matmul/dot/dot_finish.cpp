@@ -26,7 +26,7 @@ int32_t SumU8(const uint8_t* bytes, int64_t n) {
 }
 
 void FinishI32(const int32_t* sums, const int32_t* row_sums, const int32_t* terms, const int32_t* zero, int rows,
-               int cols, int32_t* y, int64_t ldy) {
+               int cols, int32_t* y, int64_t ldy, bool stream) {
   const DI d;
   const int n = int(hn::Lanes(d));
   for (int r = 0; r < rows; ++r, sums += kDotColumns, y += ldy) {
@@ -34,7 +34,10 @@ void FinishI32(const int32_t* sums, const int32_t* row_sums, const int32_t* term
     for (; c + n <= cols; c += n) {
       auto v = hn::Add(hn::LoadU(d, sums + c), hn::LoadU(d, terms + c));
       if (zero) v = hn::Sub(v, hn::Mul(hn::LoadU(d, zero + c), hn::Set(d, row_sums[r])));
-      hn::StoreU(v, d, y + c);
+      if (stream)
+        hn::Stream(v, d, y + c);
+      else
+        hn::StoreU(v, d, y + c);
     }
     for (; c < cols; ++c) {
       const uint32_t shift = zero ? uint32_t(zero[c]) * uint32_t(row_sums[r]) : 0;
@@ -80,20 +83,29 @@ void ToF32(int32_t* sums, const float* row_scale, const float* col_scale, int ro
   }
 }
 
-void StoreRows(const float* sums, int rows, int cols, void* y, int64_t ldy, int y_bytes) {
+template <bool kStream>
+void StoreF32(const float* sums, int rows, int cols, float* y, int64_t ldy) {
+  const DF d;
+  const int n = int(hn::Lanes(d));
+  for (int r = 0; r < rows; ++r, sums += kDotColumns, y += ldy) {
+    int c = 0;
+    for (; c + n <= cols; c += n) {
+      if constexpr (kStream)
+        hn::Stream(hn::LoadU(d, sums + c), d, y + c);
+      else
+        hn::StoreU(hn::LoadU(d, sums + c), d, y + c);
+    }
+    for (; c < cols; ++c) y[c] = sums[c];
+  }
+}
+
+template <bool kStream>
+void StoreBf16(const float* sums, int rows, int cols, uint16_t* y, int64_t ldy) {
   const DF d;
   const DI di;
   const hn::Rebind<uint16_t, DF> d16;
   const int n = int(hn::Lanes(d));
-  for (int r = 0; r < rows; ++r, sums += kDotColumns) {
-    if (y_bytes == 4) {
-      float* to = static_cast<float*>(y) + r * ldy;
-      int c = 0;
-      for (; c + n <= cols; c += n) hn::StoreU(hn::LoadU(d, sums + c), d, to + c);
-      for (; c < cols; ++c) to[c] = sums[c];
-      continue;
-    }
-    uint16_t* to = static_cast<uint16_t*>(y) + r * ldy;
+  for (int r = 0; r < rows; ++r, sums += kDotColumns, y += ldy) {
     for (int c = 0; c < cols; c += n) {
       // Round to even; a NaN whose upper half would be empty gets a bit.
       const auto bits = hn::BitCast(di, hn::LoadU(d, sums + c));
@@ -102,16 +114,27 @@ void StoreRows(const float* sums, int rows, int cols, void* y, int64_t ldy, int 
           hn::ShiftRight<16>(hn::Add(bits, hn::Add(hn::And(top, hn::Set(di, 1)), hn::Set(di, 0x7fff))));
       const auto nan = hn::Gt(hn::And(bits, hn::Set(di, 0x7fffffff)), hn::Set(di, 0x7f800000));
       const auto narrow = hn::And(hn::IfThenElse(nan, hn::Or(top, hn::Set(di, 0x40)), rounded), hn::Set(di, 0xffff));
-      HWY_ALIGN uint16_t lanes[16];
-      hn::StoreU(hn::TruncateTo(d16, hn::BitCast(hn::RebindToUnsigned<DI>(), narrow)), d16, lanes);
-      const int count = cols - c < n ? cols - c : n;
-      if (count == n) {
-        hn::StoreU(hn::LoadU(d16, lanes), d16, to + c);
+      const auto v = hn::TruncateTo(d16, hn::BitCast(hn::RebindToUnsigned<DI>(), narrow));
+      if (cols - c < n) {
+        HWY_ALIGN uint16_t lanes[16];
+        hn::StoreU(v, d16, lanes);
+        for (int i = 0; i < cols - c; ++i) y[c + i] = lanes[i];
+      } else if constexpr (kStream) {
+        hn::Stream(v, d16, y + c);
       } else {
-        for (int i = 0; i < count; ++i) to[c + i] = lanes[i];
+        hn::StoreU(v, d16, y + c);
       }
     }
   }
+}
+
+void StoreRows(const float* sums, int rows, int cols, void* y, int64_t ldy, int y_bytes, bool stream) {
+  if (y_bytes == 4) {
+    float* to = static_cast<float*>(y);
+    return stream ? StoreF32<true>(sums, rows, cols, to, ldy) : StoreF32<false>(sums, rows, cols, to, ldy);
+  }
+  uint16_t* to = static_cast<uint16_t*>(y);
+  stream ? StoreBf16<true>(sums, rows, cols, to, ldy) : StoreBf16<false>(sums, rows, cols, to, ldy);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -131,8 +154,8 @@ HWY_EXPORT(StoreRows);
 
 int32_t sum_u8(const uint8_t* bytes, int64_t n) { return HWY_DYNAMIC_DISPATCH(SumU8)(bytes, n); }
 void finish_i32(const int32_t* sums, const int32_t* row_sums, const int32_t* col_terms, const int32_t* zero, int rows,
-                int cols, int32_t* y, int64_t ldy) {
-  HWY_DYNAMIC_DISPATCH(FinishI32)(sums, row_sums, col_terms, zero, rows, cols, y, ldy);
+                int cols, int32_t* y, int64_t ldy, bool stream) {
+  HWY_DYNAMIC_DISPATCH(FinishI32)(sums, row_sums, col_terms, zero, rows, cols, y, ldy, stream);
 }
 void scale_f32(float* sums, float alpha, const float* bias, const float* add, int64_t add_stride, float low, float high,
                int rows, int cols) {
@@ -141,8 +164,8 @@ void scale_f32(float* sums, float alpha, const float* bias, const float* add, in
 void to_f32(int32_t* sums, const float* row_scale, const float* col_scale, int rows) {
   HWY_DYNAMIC_DISPATCH(ToF32)(sums, row_scale, col_scale, rows);
 }
-void store_rows(const float* sums, int rows, int cols, void* y, int64_t ldy, int y_bytes) {
-  HWY_DYNAMIC_DISPATCH(StoreRows)(sums, rows, cols, y, ldy, y_bytes);
+void store_rows(const float* sums, int rows, int cols, void* y, int64_t ldy, int y_bytes, bool stream) {
+  HWY_DYNAMIC_DISPATCH(StoreRows)(sums, rows, cols, y, ldy, y_bytes, stream);
 }
 
 }  // namespace ridgeline::cpu

@@ -76,7 +76,7 @@ void run_cell(const Work& w, int64_t cell, int thread) {
         w.kernels.tile({w.a + row * w.pitch, w.pitch, w.blocks}, b, int(size), sums);
         const int64_t col = panel * kDotColumns;
         p.finish(p.context, {sums, w.row_sums ? w.row_sums + row : nullptr, row, col, int(size),
-                             int(std::min<int64_t>(kDotColumns, p.n - col))});
+                             int(std::min<int64_t>(kDotColumns, p.n - col)), false});
         row += size;
       }
     }

@@ -97,7 +97,10 @@ void piece(const DotPiece& p) {
 }
 
 RIDGELINE_AMX void enter() { _tile_loadconfig(&kTileConfig); }
-RIDGELINE_AMX void leave() { _tile_release(); }
+RIDGELINE_AMX void leave() {
+  _tile_release();
+  _mm_sfence();  // stores past the caches, before another thread is told
+}
 
 }  // namespace
 

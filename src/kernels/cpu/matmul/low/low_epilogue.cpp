@@ -42,8 +42,8 @@ LowEpilogue low_epilogue(const Problem& p) {
   return e;
 }
 
-void low_finish(const LowEpilogue& e, const Buffers& buffers, int64_t row, int64_t col, int rows, int cols,
-                float* sums) {
+void low_finish(const LowEpilogue& e, const Buffers& buffers, int64_t row, int64_t col, int rows, int cols, float* sums,
+                bool stream) {
   if (e.program) {
     TileInput inputs[kMostOperands];
     for (size_t i = 0; i < e.operands.size(); ++i) {
@@ -57,7 +57,7 @@ void low_finish(const LowEpilogue& e, const Buffers& buffers, int64_t row, int64
   const int64_t at = row * e.n + col;
   if (e.y != DType::kF16) {
     const int bytes = e.y == DType::kF32 ? 4 : 2;
-    return store_rows(sums, rows, cols, y + at * bytes, e.n, bytes);
+    return store_rows(sums, rows, cols, y + at * bytes, e.n, bytes, stream);
   }
   for (int r = 0; r < rows; ++r)
     for (int c = 0; c < cols; ++c)

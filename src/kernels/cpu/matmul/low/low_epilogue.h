@@ -24,8 +24,8 @@ struct LowEpilogue {
 
 LowEpilogue low_epilogue(const Problem& problem);
 
-/// sums[rows][32]; changed.
+/// sums[rows][32]; changed. `stream`: stored past the caches, where y is f32 or bf16.
 void low_finish(const LowEpilogue& epilogue, const Buffers& buffers, int64_t row, int64_t col, int rows, int cols,
-                float* sums);
+                float* sums, bool stream);
 
 }  // namespace ridgeline::cpu

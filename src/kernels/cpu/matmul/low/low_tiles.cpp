@@ -260,15 +260,22 @@ void TileF32(const LowTile& t, int rows) {
   }
 }
 
-void Unpack(const uint8_t* panel, int64_t k, uint8_t* to) {
+void Signed(const uint8_t* panel, int64_t k, int bits, int offset, int8_t* to) {
   const hn::CappedTag<uint8_t, 64> d;
+  const hn::RebindToSigned<decltype(d)> di;
   const int64_t n = int64_t(hn::Lanes(d)), step = kColumns * 4;
-  const auto mask = hn::Set(d, uint8_t(15));
+  if (bits == 8) {
+    const auto flip = hn::Set(d, uint8_t(0x80));
+    for (int64_t i = 0; i < k * kColumns; i += n)
+      hn::StoreU(hn::BitCast(di, hn::Xor(hn::LoadU(d, panel + i), flip)), di, to + i);
+    return;
+  }
+  const auto mask = hn::Set(d, uint8_t(15)), less = hn::Set(d, uint8_t(offset));
   for (int64_t s = 0; s < k / 8; ++s, panel += step, to += 2 * step) {
     for (int64_t i = 0; i < step; i += n) {
       const auto v = hn::LoadU(d, panel + i);
-      hn::StoreU(hn::And(v, mask), d, to + i);
-      hn::StoreU(hn::ShiftRight<4>(v), d, to + step + i);
+      hn::StoreU(hn::BitCast(di, hn::Sub(hn::And(v, mask), less)), di, to + i);
+      hn::StoreU(hn::BitCast(di, hn::Sub(hn::ShiftRight<4>(v), less)), di, to + step + i);
     }
   }
 }
@@ -285,7 +292,7 @@ HWY_EXPORT(Scales);
 HWY_EXPORT(Widen);
 HWY_EXPORT(Quantize);
 HWY_EXPORT(TileF32);
-HWY_EXPORT(Unpack);
+HWY_EXPORT(Signed);
 }  // namespace
 
 void low_scales(const LowSources& from, float* scale, float* low) { HWY_DYNAMIC_DISPATCH(Scales)(from, scale, low); }
@@ -295,7 +302,9 @@ void low_quantize(const float* a, int64_t k, int64_t block, int64_t chunk, int o
   HWY_DYNAMIC_DISPATCH(Quantize)(a, k, block, chunk, offset, levels, scale, weighted, start);
 }
 void low_tile_f32(const LowTile& tile, int rows) { HWY_DYNAMIC_DISPATCH(TileF32)(tile, rows); }
-void low_unpack(const uint8_t* panel, int64_t k, uint8_t* to) { HWY_DYNAMIC_DISPATCH(Unpack)(panel, k, to); }
+void low_signed_levels(const uint8_t* panel, int64_t k, int bits, int offset, int8_t* to) {
+  HWY_DYNAMIC_DISPATCH(Signed)(panel, k, bits, offset, to);
+}
 
 }  // namespace ridgeline::cpu
 #endif

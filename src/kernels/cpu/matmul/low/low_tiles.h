@@ -58,12 +58,9 @@ struct LowDotTile {
 struct LowDotKernels {
   int rows = 0;  // of the largest tile; 0: none on this machine
   void (*tile)(const LowDotTile& tile, int rows) = nullptr;
-  void (*enter)(int64_t chunk) = nullptr;
-  void (*leave)() = nullptr;
-  bool unpacked = false;  // 4-bit levels are wanted one a byte, [k / 4][32][4]
 };
-LowDotKernels low_dot_kernels(int64_t m, int64_t chunk);
-/// 4-bit levels of one panel, one a byte.
-void low_unpack(const uint8_t* panel, int64_t k, uint8_t* to);
+LowDotKernels low_dot_kernels();
+/// Levels of k (a multiple of 8) of a panel less their offset (8 bits: 128), one a byte, [k / 4][32][4].
+void low_signed_levels(const uint8_t* panel, int64_t k, int bits, int offset, int8_t* to);
 
 }  // namespace ridgeline::cpu

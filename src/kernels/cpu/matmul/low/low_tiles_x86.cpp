@@ -170,86 +170,11 @@ void avx2(const LowDotTile& t, int rows) {
   kTable[rows](t);
 }
 
-// ---- AMX: 32 rows x 32 columns; a chunk of k goes through the tiles in pieces of 64 (or 32) bytes. Its sums are
-// stored, scaled and added in the first cache: the more, the longer the chunks.
-
-#define RIDGELINE_AMX __attribute__((target("amx-tile,amx-int8,avx512f,avx512bw,avx512vl")))
-
-struct alignas(64) TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-constexpr TileConfig tile_config(int bytes) {  // 4 and 5: rows of A; 6 and 7: columns of w
-  TileConfig c;
-  for (int i = 0; i < 8; ++i) {
-    c.row_bytes[i] = uint16_t(i == 4 || i == 5 ? bytes : 64);
-    c.rows[i] = uint8_t(i >= 6 ? bytes / 4 : 16);
-  }
-  return c;
-}
-constexpr TileConfig kWhole = tile_config(64), kHalf = tile_config(32);
-
-RIDGELINE_AMX void enter_amx(int64_t chunk) { _tile_loadconfig(chunk % 64 ? &kHalf : &kWhole); }
-RIDGELINE_AMX void leave_amx() { _tile_release(); }
-
-RIDGELINE_AMX void tile_amx(const LowDotTile& t, int rows) {
-  alignas(64) int32_t sums[32 * kColumns];
-  const int64_t piece = t.chunk % 64 ? 32 : 64;
-  const int8_t *a = t.a, *a2 = t.a + 16 * t.a_pitch;
-  const uint8_t* w = t.w;
-  for (int r = 0; r < rows * kColumns; r += 16) _mm512_storeu_ps(t.sums + r, _mm512_setzero_ps());
-  for (int64_t chunk = 0; chunk < t.chunks; ++chunk) {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    for (int64_t k = 0; k < t.chunk; k += piece, a += piece, a2 += piece, w += piece / 4 * kStepBytes) {
-      _tile_loadd(6, w, kStepBytes);
-      _tile_loadd(4, a, size_t(t.a_pitch));
-      _tile_loadd(7, w + 64, kStepBytes);
-      _tile_dpbsud(0, 4, 6);
-      _tile_dpbsud(1, 4, 7);
-      if (rows <= 16) continue;
-      _tile_loadd(5, a2, size_t(t.a_pitch));
-      _tile_dpbsud(2, 5, 6);
-      _tile_dpbsud(3, 5, 7);
-    }
-    _tile_stored(0, sums, kStepBytes);
-    _tile_stored(1, sums + 16, kStepBytes);
-    if (rows > 16) {
-      _tile_stored(2, sums + 16 * kColumns, kStepBytes);
-      _tile_stored(3, sums + 16 * kColumns + 16, kStepBytes);
-    }
-    asm volatile("" : : : "memory");
-    const __m512 s0 = _mm512_loadu_ps(t.scales.scale + chunk * kColumns),
-                 s1 = _mm512_loadu_ps(t.scales.scale + chunk * kColumns + 16);
-    for (int r = 0; r < rows; ++r) {
-      const int64_t at = r * t.chunk_pitch + chunk;
-      const __m512i start = _mm512_set1_epi32(t.start[at]);
-      const __m512 scale = _mm512_set1_ps(t.scale[at]);
-      float* y = t.sums + r * kColumns;
-      __m512 v0 = _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_load_si512(sums + r * kColumns), start));
-      __m512 v1 = _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_load_si512(sums + r * kColumns + 16), start));
-      v0 = _mm512_fmadd_ps(v0, _mm512_mul_ps(s0, scale), _mm512_loadu_ps(y));
-      v1 = _mm512_fmadd_ps(v1, _mm512_mul_ps(s1, scale), _mm512_loadu_ps(y + 16));
-      if (t.scales.low) {
-        const __m512 weighted = _mm512_set1_ps(t.weighted[at]);
-        v0 = _mm512_fnmadd_ps(_mm512_loadu_ps(t.scales.low + chunk * kColumns), weighted, v0);
-        v1 = _mm512_fnmadd_ps(_mm512_loadu_ps(t.scales.low + chunk * kColumns + 16), weighted, v1);
-      }
-      _mm512_storeu_ps(y, v0);
-      _mm512_storeu_ps(y + 16, v1);
-    }
-  }
-}
-
 }  // namespace
 
-LowDotKernels low_dot_kernels(int64_t m, int64_t chunk) {
+LowDotKernels low_dot_kernels() {
   if (active_isa() == Isa::kScalar) return {};
   const bool wide = active_isa() == Isa::kAvx512;
-  if (wide && has_feature("amx_int8") && m >= 12 && chunk % 32 == 0) return {32, tile_amx, enter_amx, leave_amx, true};
   if (wide && has_feature("avx512_vnni")) return {12, vnni};
   return {4, avx2};
 }
@@ -259,6 +184,6 @@ LowDotKernels low_dot_kernels(int64_t m, int64_t chunk) {
 #else
 
 namespace ridgeline::cpu {
-LowDotKernels low_dot_kernels(int64_t, int64_t) { return {}; }
+LowDotKernels low_dot_kernels() { return {}; }
 }  // namespace ridgeline::cpu
 #endif
