@@ -3,6 +3,7 @@
 // algorithm's 1.5e-7 (rms error over rms output) F(2x2) has 2 to 6e-7 and F(4x4) 1.3 to 2.4e-6, measured on 64 to 512
 // channels; the worst element stayed below 2e-5 of the sum of absolute terms in all tests.
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <memory>
 
@@ -33,6 +34,7 @@ struct State {
   int64_t products = 0, tiles_h = 0, tiles_w = 0, tiles = 0;  // of all images
   int64_t block_tiles = 0, blocks = 0;
   int64_t v_row = 0, v_step = 0, m_row = 0, m_step = 0;  // floats from tile to tile and from product to product
+  int64_t out_padded = 0;                                // output channels in whole vectors
   int64_t panels = 0, panel_width = 0;
   bool shared = false;  // a block at a time by all threads, instead of a block a thread
   int64_t block_floats = 0;
@@ -46,10 +48,9 @@ Support supports(const Problem& problem) {
   if (g.stride_h != 1 || g.stride_w != 1 || g.dilation_h != 1 || g.dilation_w != 1)
     return no("takes stride and dilation 1");
   if (g.groups != 1) return no("takes one group, not {}", g.groups);
-  const int64_t lanes = direct_kernels().lanes;
-  if (g.in_channels % lanes || g.out_channels % lanes) return no("channels are no multiples of {}", lanes);
-  if (g.in_channels < 32 || g.out_channels < 32) return no("under 32 channels the transforms cost more than they save");
-  if (lanes < 8) return no("needs AVX2 or better");
+  if (g.in_channels < 32 || g.out_channels < 16)
+    return no("under 32 channels, or to under 16, the transforms cost more than they save");
+  if (direct_kernels().lanes < 8) return no("needs AVX2 or better");
   if (!problem.input(1).is_constant) return no("the weights are no constant: each run would have to transform them");
   return supports_images(problem, kOrder);
 }
@@ -81,6 +82,8 @@ TileCheck check_tile(const Problem& problem, const Tile& tile) {
   return check;
 }
 
+int64_t padded_channels(int64_t channels) { return round_up(channels, int64_t(direct_kernels().lanes)); }
+
 std::shared_ptr<const State> make_state(const Problem& problem, const Tile& tile) {
   auto state = std::make_shared<State>();
   State& s = *state;
@@ -95,10 +98,11 @@ std::shared_ptr<const State> make_state(const Problem& problem, const Tile& tile
   s.tiles = s.g.images * s.tiles_h * s.tiles_w;
   const DirectKernels kernels = direct_kernels();
   s.panel_width = 2 * kernels.lanes;
-  s.panels = ceil_div(s.g.out_channels, s.panel_width);
+  s.out_padded = padded_channels(s.g.out_channels);
+  s.panels = ceil_div(s.out_padded, s.panel_width);
   // Rows a multiple of 2 KiB apart would evict each other.
   const auto apart = [](int64_t floats) { return floats % 512 == 0 ? floats + 16 : floats; };
-  s.v_row = apart(s.g.in_channels), s.m_row = apart(s.g.out_channels);
+  s.v_row = apart(padded_channels(s.g.in_channels)), s.m_row = apart(s.out_padded);
   if (s.tiles == 0) return state;
   const int64_t tile_bytes = s.products * (s.v_row + s.m_row) * 4, unit = kernels.max_tile;
   int64_t most = std::max<int64_t>(unit, kBlockBytes / tile_bytes / unit * unit);
@@ -120,11 +124,11 @@ double estimate(const Problem& problem, const Tile& tile, const Ceilings& ceilin
   const State& s = *state;
   const double channels = double(s.g.in_channels);
   const double chains = std::min(1.0, double(s.block_tiles) / 8.0);
-  const double flops = 2.0 * double(s.tiles) * double(s.products) * channels * double(s.g.out_channels);
+  const double flops = 2.0 * double(s.tiles) * double(s.products) * channels * double(s.out_padded);
   const double products = ceilings.compute_ns(DType::kF32, int64_t(flops), problem.threads) /
                           (0.8 * std::max(0.05, chains) * channels / (channels + 12));
   // Both transforms read and write their share of the second-level cache once.
-  const double moved = double(s.tiles * s.products) * double(s.g.in_channels + s.g.out_channels) * 8.0;
+  const double moved = double(s.tiles * s.products) * double(padded_channels(s.g.in_channels) + s.out_padded) * 8.0;
   const double transforms =
       moved / (ceilings.copy_gb_s[size_t(MemoryLevel::kL2)].at(problem.threads, ceilings.cores) * 0.7);
   // Within a model these weights, up to four times the filters' own bytes, come from memory in each run, not hidden
@@ -132,7 +136,7 @@ double estimate(const Problem& problem, const Tile& tile, const Ceilings& ceilin
   // pixels a side and 64 to 720 channels (`ridgeline tune`, all tiles and the direct kernel): choosing by it costs 1.06
   // of the best's time, by twice the bytes at any size 1.16, with 14x14x352->112 and 10x10x96->320 left to the direct
   // kernel at 1.4 to 1.8 times Winograd's time. Taking most of the bytes for hidden lost at 14x14x256.
-  const int64_t bytes = int64_t(s.products * s.g.in_channels * s.g.out_channels * 4);
+  const int64_t bytes = int64_t(s.products * s.g.in_channels * s.out_padded * 4);
   const double weights =
       ceilings.stream_ns(bytes + 2 * std::max<int64_t>(0, bytes - kNearBytes), 0, problem.threads, MemoryLevel::kDram);
   return std::max(conv_estimate_ns(problem, ceilings, flops, 1.0), products + weights + transforms);
@@ -163,7 +167,7 @@ Packing packing(const Problem& problem, const Tile& tile, int input) {
   const int64_t lanes = direct_kernels().lanes;
   return {fmt::format("minimal filtering {}x{} of {}x{} lanes {}", tile.size[0], tile.size[1], g.in_channels,
                       g.out_channels, lanes),
-          int64_t(tile.size[0] + 2) * (tile.size[1] + 2) * g.in_channels * g.out_channels * 4};
+          int64_t(tile.size[0] + 2) * (tile.size[1] + 2) * g.in_channels * padded_channels(g.out_channels) * 4};
 }
 
 /// [product][panel][channel][channels of the panel]; the last panel may be one vector wide.
@@ -171,13 +175,15 @@ void pack(const Problem& problem, const Tile& tile, int input, const Tensor& sou
   if (input != 1) return;
   const ConvGeometry g = conv_geometry(problem);
   const int64_t width = 2 * direct_kernels().lanes, products = int64_t(tile.size[0] + 2) * (tile.size[1] + 2);
+  const int64_t padded = padded_channels(g.out_channels);
+  if (padded != g.out_channels) std::memset(packed, 0, size_t(products * g.in_channels * padded) * 4);
   for (int64_t o = 0; o < g.out_channels; ++o) {
-    const int64_t first = o / width * width, panel = std::min(width, g.out_channels - first);
+    const int64_t first = o / width * width, panel = std::min(width, padded - first);
     for (int64_t c = 0; c < g.in_channels; ++c) {
       double u[36];
       winograd_weight(tile.size[0], tile.size[1], source.as<float>() + (o * g.in_channels + c) * 9, u);
       float* to = static_cast<float*>(packed) + first * g.in_channels + c * panel + o % width;
-      for (int64_t p = 0; p < products; ++p) to[p * g.in_channels * g.out_channels] = float(u[p]);
+      for (int64_t p = 0; p < products; ++p) to[p * g.in_channels * padded] = float(u[p]);
     }
   }
 }
@@ -221,8 +227,8 @@ class Runner {
     g.prefetch_step = (s_.panel_width * 4 + parts - 1) / parts;
     for (int64_t i = begin; i < end; ++i) {
       const int64_t product = i / s_.panels, first = i % s_.panels * s_.panel_width;
-      g.cols = std::min(s_.panel_width, s_.g.out_channels - first);
-      g.w = weights + (product * s_.g.out_channels + first) * s_.g.in_channels;
+      g.cols = std::min(s_.panel_width, s_.out_padded - first);
+      g.w = weights + (product * s_.out_padded + first) * s_.g.in_channels;
       const DirectMicro* table = g.cols > kernels_.lanes ? kernels_.two : kernels_.one;
       const float* a = v + product * s_.v_step;
       float* y = m + product * s_.m_step + first;

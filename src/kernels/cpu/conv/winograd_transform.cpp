@@ -58,67 +58,82 @@ HWY_INLINE void OutputAxis(const V* from, int from_step, V* to, int to_step) {
   }
 }
 
+/// The vector of channels at c; kTail: its first `count`.
+template <int H, int W, bool kTail>
+HWY_INLINE void InputChannels(const WinogradInput& g, bool inside, int64_t c, int64_t count) {
+  constexpr int kRows = H + 2, kColumns = W + 2;
+  const auto load = [&](const float* at) HWY_ATTR { return kTail ? LoadFirst(at, count) : hn::LoadU(d, at); };
+  V rows[kRows * kColumns];
+  for (int j = 0; j < kColumns; ++j) {
+    V column[kRows];
+    if (inside) {
+      const float* at = g.x + g.top * g.row + (g.left + j) * g.pixel + c;
+#pragma GCC unroll 6
+      for (int i = 0; i < kRows; ++i) column[i] = load(at + i * g.row);
+    } else {
+      const int64_t x = g.left + j;
+#pragma GCC unroll 6
+      for (int i = 0; i < kRows; ++i) {
+        const int64_t y = g.top + i;
+        const bool in = y >= 0 && x >= 0 && y < g.height && x < g.width;
+        column[i] = in ? load(g.x + y * g.row + x * g.pixel + c) : hn::Zero(d);
+      }
+    }
+    InputAxis<H>(column, 1, rows + j, kColumns);
+  }
+#pragma GCC unroll 6
+  for (int i = 0; i < kRows; ++i) {
+    V row[kColumns];
+    InputAxis<W>(rows + i * kColumns, 1, row, 1);
+#pragma GCC unroll 6
+    for (int j = 0; j < kColumns; ++j) hn::StoreU(row[j], d, g.v + (i * kColumns + j) * g.v_step + c);
+  }
+}
+
 template <int H, int W>
 void Input(const WinogradInput& g) {
+  const bool inside = g.top >= 0 && g.left >= 0 && g.top + H + 2 <= g.height && g.left + W + 2 <= g.width;
+  int64_t c = 0;
+  for (; c + kLanes <= g.channels; c += kLanes) InputChannels<H, W, false>(g, inside, c, kLanes);
+  if (c < g.channels) InputChannels<H, W, true>(g, inside, c, g.channels - c);
+}
+
+template <int H, int W, bool kTail>
+HWY_INLINE void OutputChannels(const WinogradOutput& g, int64_t c, int64_t count) {
   constexpr int kRows = H + 2, kColumns = W + 2;
-  const bool inside = g.top >= 0 && g.left >= 0 && g.top + kRows <= g.height && g.left + kColumns <= g.width;
-  for (int64_t c = 0; c < g.channels; c += kLanes) {
-    V rows[kRows * kColumns];
-    for (int j = 0; j < kColumns; ++j) {
-      V column[kRows];
-      if (inside) {
-        const float* at = g.x + g.top * g.row + (g.left + j) * g.pixel + c;
+  const auto load = [&](const float* at) HWY_ATTR { return kTail ? LoadFirst(at, count) : hn::LoadU(d, at); };
+  const V low = hn::Set(d, g.low), high = hn::Set(d, g.high);
+  V rows[H * kColumns];
 #pragma GCC unroll 6
-        for (int i = 0; i < kRows; ++i) column[i] = hn::LoadU(d, at + i * g.row);
-      } else {
-        const int64_t x = g.left + j;
+  for (int j = 0; j < kColumns; ++j) {
+    V column[kRows];
 #pragma GCC unroll 6
-        for (int i = 0; i < kRows; ++i) {
-          const int64_t y = g.top + i;
-          const bool in = y >= 0 && x >= 0 && y < g.height && x < g.width;
-          column[i] = in ? hn::LoadU(d, g.x + y * g.row + x * g.pixel + c) : hn::Zero(d);
-        }
-      }
-      InputAxis<H>(column, 1, rows + j, kColumns);
-    }
-#pragma GCC unroll 6
-    for (int i = 0; i < kRows; ++i) {
-      V row[kColumns];
-      InputAxis<W>(rows + i * kColumns, 1, row, 1);
-#pragma GCC unroll 6
-      for (int j = 0; j < kColumns; ++j) hn::StoreU(row[j], d, g.v + (i * kColumns + j) * g.v_step + c);
+    for (int i = 0; i < kRows; ++i) column[i] = hn::LoadU(d, g.m + (i * kColumns + j) * g.m_step + c);
+    OutputAxis<H>(column, 1, rows + j, kColumns);
+  }
+  const V bias = g.bias ? load(g.bias + c) : hn::Zero(d);
+#pragma GCC unroll 4
+  for (int i = 0; i < H; ++i) {
+    if (i >= g.rows) break;
+    V row[W];
+    OutputAxis<W>(rows + i * kColumns, 1, row, 1);
+#pragma GCC unroll 4
+    for (int j = 0; j < W; ++j) {
+      if (j >= g.columns) break;
+      V v = hn::Add(row[j], bias);
+      if (g.residual) v = hn::Add(v, load(g.residual + i * g.residual_row + j * g.residual_pixel + c));
+      v = Clamp(v, low, high);
+      float* to = g.y + i * g.row + j * g.pixel + c;
+      kTail ? StoreFirst(v, to, count) : hn::StoreU(v, d, to);
     }
   }
 }
 
 template <int H, int W>
 void Output(const WinogradOutput& g) {
-  constexpr int kRows = H + 2, kColumns = W + 2;
-  const V low = hn::Set(d, g.low), high = hn::Set(d, g.high);
-  for (int64_t c = 0; c < g.channels; c += kLanes) {
-    V rows[H * kColumns];
-#pragma GCC unroll 6
-    for (int j = 0; j < kColumns; ++j) {
-      V column[kRows];
-#pragma GCC unroll 6
-      for (int i = 0; i < kRows; ++i) column[i] = hn::LoadU(d, g.m + (i * kColumns + j) * g.m_step + c);
-      OutputAxis<H>(column, 1, rows + j, kColumns);
-    }
-    const V bias = g.bias ? hn::LoadU(d, g.bias + c) : hn::Zero(d);
-#pragma GCC unroll 4
-    for (int i = 0; i < H; ++i) {
-      if (i >= g.rows) break;
-      V row[W];
-      OutputAxis<W>(rows + i * kColumns, 1, row, 1);
-#pragma GCC unroll 4
-      for (int j = 0; j < W; ++j) {
-        if (j >= g.columns) break;
-        V v = hn::Add(row[j], bias);
-        if (g.residual) v = hn::Add(v, hn::LoadU(d, g.residual + i * g.residual_row + j * g.residual_pixel + c));
-        hn::StoreU(Clamp(v, low, high), d, g.y + i * g.row + j * g.pixel + c);
-      }
-    }
-  }
+  int64_t c = 0;
+  for (; c + kLanes <= g.channels; c += kLanes) OutputChannels<H, W, false>(g, c, kLanes);
+  if (c < g.channels) OutputChannels<H, W, true>(g, c, g.channels - c);
 }
 
 WinogradInputTransform ChooseInput(int h, int w) {

@@ -11,19 +11,19 @@ struct WinogradInput {
   int64_t row, pixel;
   int64_t height, width;
   int64_t top, left;  // of the tile's patch within the image; may be outside
-  int64_t channels;   // a multiple of the lanes
-  float* v;           // [product][channels], products v_step apart
+  int64_t channels;
+  float* v;  // [product][channels in whole vectors], products v_step apart
   int64_t v_step;
 };
 using WinogradInputTransform = void (*)(const WinogradInput&);
 
 struct WinogradOutput {
-  const float* m;  // [product][channels], products m_step apart
+  const float* m;  // [product][channels in whole vectors], products m_step apart
   int64_t m_step;
   float* y;  // the tile's first pixel
   int64_t row, pixel;
   int64_t rows, columns;  // written
-  int64_t channels;       // a multiple of the lanes
+  int64_t channels;
   const float* bias;
   const float* residual;
   int64_t residual_row, residual_pixel;
