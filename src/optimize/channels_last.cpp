@@ -21,6 +21,17 @@ bool keeps_layout(const Node& node) {
          node.is("Pad") || node.is("InstanceNormalization");
 }
 
+/// A step on an image of few channels that only convolutions read (its cast or quantization): it writes what they would
+/// otherwise have copied.
+bool loads_region(const Graph& graph, const Node& node, ValueId v) {
+  const Dim& channels = graph.value(v).shape()[1];
+  if (!node.op->is_elementwise() || !channels.known() || channels.value() < 2 || channels.value() > 4) return false;
+  if (content_uses(graph, v) != int(graph.users(v).size()) || graph.users(v).empty()) return false;
+  const std::vector<NodeId> users = graph.users(v);
+  return std::all_of(users.begin(), users.end(),
+                     [&](NodeId u) { return graph.node(u).is("Conv") || graph.node(u).is("ConvInteger"); });
+}
+
 }  // namespace
 
 void channels_last(Graph& graph, Decisions& decisions) {
@@ -32,7 +43,7 @@ void channels_last(Graph& graph, Decisions& decisions) {
       if (v == kNoValue || !graph.value(v).info.shape || graph.value(v).rank() != 4 ||
           !is_stored_so(graph.value(v).dtype()))
         continue;
-      bool last = starts_region(node);
+      bool last = starts_region(node) || loads_region(graph, node, v);
       if (!last && keeps_layout(node)) {
         // All activations of its shape's rank must be there already, or a copy would be needed for each.
         last = std::any_of(node.inputs.begin(), node.inputs.end(),

@@ -2,12 +2,14 @@
 #include "kernels/cpu/elementwise/program_kernel.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 
 #include "kernels/cpu/elementwise/exact_block.h"
 #include "kernels/cpu/elementwise/loop_nest.h"
 #include "kernels/cpu/elementwise/program_block.h"
 #include "kernels/cpu/elementwise/stream.h"
+#include "kernels/cpu/movement/copy_tile.h"
 
 namespace ridgeline::cpu {
 
@@ -20,6 +22,7 @@ struct State {
   std::vector<int> input_bytes, output_bytes;
   int64_t grain = 0;
   bool stream = false;
+  int64_t woven = 0, plane = 0;  // planes of each image that are woven into one; their pixels
 };
 
 constexpr int kMostTensors = 32;
@@ -59,6 +62,19 @@ double step_weight(ScalarOp op) {
     default:
       return 1;
   }
+}
+
+/// From planes to channels last with few channels (an image that a convolution takes in another type): plane by plane,
+/// and the results of a block woven together. How many; 0: it is not that.
+int64_t woven_planes(const Problem& p) {
+  const Operand& out = p.output();
+  if (p.outputs.size() != 1 || out.layout.rank() != 4 || out.elements() == 0 || info(out.dtype).bits > 32) return 0;
+  const int64_t channels = out.shape()[1];
+  if (channels < 2 || channels > 4 || out.layout != Layout::channels_last(out.shape())) return 0;
+  if (out.layout.is_row_major() || !PreparedProgram::reject(*p.program).empty()) return 0;
+  for (const Operand& in : p.inputs)
+    if (in.elements() != 1 && (in.shape() != out.shape() || !in.layout.is_row_major())) return 0;
+  return channels;
 }
 
 double program_weight(const Program& p) {
@@ -121,11 +137,41 @@ std::shared_ptr<const void> prepare(const Problem& p, const Tile&) {
   const double per_element_ns = 0.05 * program_weight(*p.program) * (state->fast ? 1 : 40);
   state->grain = std::max<int64_t>(1, int64_t(2000 / per_element_ns));
   state->stream = bytes >= stream_threshold_bytes();
+  state->woven = woven_planes(p);
+  if (state->woven) state->plane = p.output().elements() / p.output().shape()[0] / state->woven;
   return state;
+}
+
+void run_woven(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool) {
+  const State& s = call.state_as<State>();
+  constexpr int64_t kPixels = PreparedProgram::kBlock;
+  const int64_t blocks = (s.plane + kPixels - 1) / kPixels, images = call.problem.output().shape()[0];
+  const int bytes = s.output_bytes[0];
+  const auto body = [&](int64_t begin, int64_t end, int) {
+    alignas(64) char results[4 * kPixels * 4];
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t image = i / blocks, first = i % blocks * kPixels, n = std::min(kPixels, s.plane - first);
+      for (int64_t c = 0; c < s.woven; ++c) {
+        TileInput in[kMostTensors];
+        for (size_t k = 0; k < s.input_bytes.size(); ++k) {
+          const bool one = call.problem.input(int(k)).elements() == 1;
+          const int64_t at = one ? 0 : (image * s.woven + c) * s.plane + first;
+          in[k] = {static_cast<const char*>(buffers.inputs[k]) + at * s.input_bytes[k], 0, one ? 0 : 1};
+        }
+        const TileOutput out{results + c * kPixels * bytes, 0, 1, false};
+        run_tile(*s.fast, 1, n, in, &out);
+      }
+      copy_tile(bytes, results, 1, kPixels,
+                static_cast<char*>(buffers.outputs[0]) + (image * s.plane + first) * s.woven * bytes, s.woven, 1, n,
+                s.woven, false);
+    }
+  };
+  pool.run(images * blocks, std::max<int64_t>(1, s.grain / (kPixels * s.woven)), std::cref(body));
 }
 
 void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool) {
   const State& s = call.state_as<State>();
+  if (s.woven) return run_woven(call, buffers, pool);
   const size_t ins = s.input_bytes.size(), outs = s.output_bytes.size();
   s.nest.run(pool, s.grain, [&](const int64_t* offsets, int64_t rows, int64_t cols) {
     TileInput in[kMostTensors];

@@ -158,10 +158,27 @@ void transpose_generic(const T* src, int64_t src_col, T* dst, int64_t dst_row, i
   }
 }
 
-/// Few columns (an image of three channels to channels last): each column is read along, its elements are scattered.
-template <int kCols>
-void transpose_narrow(const uint32_t* src, int64_t src_col, uint32_t* dst, int64_t dst_row, int64_t rows) {
-  for (int64_t i = 0; i < rows; ++i)
+/// Few columns (an image of three channels to channels last): each column is read along, and what goes to neighbouring
+/// places is woven in registers (3 x 640 x 640 of 16 bits one by one: 0.6 ms).
+template <int kCols, typename T>
+void transpose_narrow(const T* src, int64_t src_col, T* dst, int64_t dst_row, int64_t rows) {
+  int64_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  if (kCols > 1 && sizeof(T) < 8 && dst_row == kCols) {
+    for (; i + lanes <= rows; i += lanes) {
+      const auto a = hn::LoadU(d, src + i), b = hn::LoadU(d, src + i + (kCols > 1 ? src_col : 0)),
+                 c = hn::LoadU(d, src + i + (kCols > 2 ? 2 * src_col : 0)),
+                 e = hn::LoadU(d, src + i + (kCols > 3 ? 3 * src_col : 0));
+      T* to = dst + i * kCols;
+      if constexpr (kCols == 2) hn::StoreInterleaved2(a, b, d, to);
+      if constexpr (kCols == 3) hn::StoreInterleaved3(a, b, c, d, to);
+      if constexpr (kCols == 4) hn::StoreInterleaved4(a, b, c, e, d, to);
+    }
+  }
+#endif
+  for (; i < rows; ++i)
     for (int j = 0; j < kCols; ++j) dst[i * dst_row + j] = src[i + j * src_col];
 }
 
@@ -202,8 +219,8 @@ void transpose_words(const uint32_t* source, int64_t src_col, uint32_t* target, 
     transpose_generic(source + whole_rows, src_col, target + whole_rows * dst_row, dst_row, rows - whole_rows, cols);
 }
 
-void transpose_tile(const uint32_t* src, int64_t src_col, uint32_t* dst, int64_t dst_row, int64_t rows, int64_t cols,
-                    bool stream) {
+template <typename T>
+void transpose_tile(const T* src, int64_t src_col, T* dst, int64_t dst_row, int64_t rows, int64_t cols, bool stream) {
   switch (cols) {
     case 1:
       return transpose_narrow<1>(src, src_col, dst, dst_row, rows);
@@ -216,12 +233,16 @@ void transpose_tile(const uint32_t* src, int64_t src_col, uint32_t* dst, int64_t
     default:
       break;
   }
-  const bool aligned = (reinterpret_cast<uintptr_t>(dst) & 63) == 0 && dst_row % 16 == 0;
-  // AVX2 writes half a line at a time: the write-combining buffers would be flushed half full by the other rows.
-  if (stream && aligned && kSide == 16)
-    transpose_words<true>(src, src_col, dst, dst_row, rows, cols);
-  else
-    transpose_words<false>(src, src_col, dst, dst_row, rows, cols);
+  if constexpr (sizeof(T) != 4) {
+    transpose_generic(src, src_col, dst, dst_row, rows, cols);
+  } else {
+    const bool aligned = (reinterpret_cast<uintptr_t>(dst) & 63) == 0 && dst_row % 16 == 0;
+    // AVX2 writes half a line at a time: the write-combining buffers would be flushed half full by the other rows.
+    if (stream && aligned && kSide == 16)
+      transpose_words<true>(src, src_col, dst, dst_row, rows, cols);
+    else
+      transpose_words<false>(src, src_col, dst, dst_row, rows, cols);
+  }
 }
 
 template <typename T>
@@ -233,10 +254,7 @@ void copy_as(const void* from, int64_t src_row, int64_t src_col, void* to, int64
     copy_rows(reinterpret_cast<const uint8_t*>(src), src_row * int64_t(sizeof(T)), reinterpret_cast<uint8_t*>(dst),
               dst_row * int64_t(sizeof(T)), rows, cols * int64_t(sizeof(T)), stream);
   } else if (src_row == 1 && dst_col == 1) {
-    if constexpr (sizeof(T) == 4)
-      transpose_tile(src, src_col, dst, dst_row, rows, cols, stream);
-    else
-      transpose_generic(src, src_col, dst, dst_row, rows, cols);
+    transpose_tile(src, src_col, dst, dst_row, rows, cols, stream);
   } else if (src_col == 0 && dst_col == 1) {
     for (int64_t i = 0; i < rows; ++i) {
       const T value = src[i * src_row];
