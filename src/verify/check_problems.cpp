@@ -36,6 +36,7 @@ constexpr DType kFloatTypes[] = {DType::kF32, DType::kF32, DType::kF32, DType::k
 constexpr std::string_view kEpilogues[] = {"relu(v)",
                                            "v * sigmoid(v)",
                                            "v * 0.5 * erfc(-v * 0.70710678118654752)",
+                                           "v * clamp(v / 6 + 0.5, 0, 1)",
                                            "clamp(v, 0, 6)",
                                            "v + e1",
                                            "relu(v + e1)",
@@ -45,14 +46,15 @@ constexpr std::string_view kEpilogues[] = {"relu(v)",
                                            "e1 - v"};
 // After sums of integers; e1 is f32, e2 bytes.
 constexpr std::string_view kIntegerEpilogues[] = {
-    "cast_f32(v) * e1",
-    "cast_u8(round(cast_f32(v) * e1 / 37.5) + 3)",
+    "cast_f32(v) * e1", "cast_u8(round(cast_f32(v) * e1 / 37.5) + 3)",
     "cast_i8(round(relu(fma(cast_f32(v), e1, 0.25)) / 21) + -5)",
     "cast_u8(clamp(round(cast_f32(v) * 0.0625) + 128, 7, 240))",
     "cast_i8(round(max(cast_f32(v) * e1 + (cast_f32(e2) - 7) * 0.7, 0) / 40))",
     "cast_u8(round((cast_f32(cast_u8(round(cast_f32(v) * e1 / 55) + 9)) - 9) * 1.5 / 3) + 100)",
-    "cast_u8(cast_f32(v) * 0.01 + cast_f32(e2))",
-    "cast_bf16(tanh(cast_f32(v) * 0.001) + e1)",
+    "cast_u8(cast_f32(v) * 0.01 + cast_f32(e2))", "cast_bf16(tanh(cast_f32(v) * 0.001) + e1)",
+    // HardSwish between two quantizations.
+    "t0 = (cast_f32(cast_u8(round(cast_f32(v) * e1 / 90) + 128)) - 128) * 0.05; "
+    "cast_u8(round(t0 * (cast_f32(cast_u8(round(clamp(t0 / 6 + 0.5, 0, 1) / 0.0039))) * 0.0039) / 0.027) + 14)",
     "select(cast_f32(v) < 0, 0.1 * cast_f32(v), cast_f32(v))"};
 constexpr std::string_view kPrograms[] = {"relu(x0 * x1 + 0.5)",
                                           "x0 * sigmoid(x0)",
