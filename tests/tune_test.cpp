@@ -1,6 +1,5 @@
 // Choosing by measurement: the duel, tile tables, the database of tuned results, the audit, and the commands.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -10,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "cli_command.h"
 #include "graph_maker.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/reference/reference.h"
@@ -47,20 +47,6 @@ class TuneTest : public testing::Test {
   fs::path folder_;
   std::string before_;
 };
-
-struct Ran {
-  int exit_code = -1;
-  std::string out;  // and err
-};
-Ran command(const std::string& arguments, const std::string& environment = "") {
-  const std::string line = environment + " " + RIDGELINE_CLI + " " + arguments + " 2>&1";
-  FILE* const pipe = popen(line.c_str(), "r");
-  Ran ran;
-  std::array<char, 4096> part;
-  for (size_t n; (n = fread(part.data(), 1, part.size(), pipe)) > 0;) ran.out.append(part.data(), n);
-  ran.exit_code = WEXITSTATUS(pclose(pipe));
-  return ran;
-}
 
 Problem problem(const std::string& op, const std::string& keys, int threads = 1) {
   Problem p = parse_problem(*find_op_in_any_domain(op), keys);

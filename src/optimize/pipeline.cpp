@@ -60,7 +60,9 @@ constexpr std::array<Pass, 19> kPasses = {{
      "products with constant weights multiply 8-bit integers: a scale a column, activations rounded row by row",
      lower_to_int8},
     {"channels_last", Stage::kWholeGraph, PassClass::kReorders,
-     "results of convolutions are stored with the channels innermost", channels_last},
+     "results of convolutions, and the cast or quantization of an image for one, are stored with the channels "
+     "innermost",
+     channels_last},
 }};
 
 bool enabled(const Pass& pass, const PipelineOptions& options) {

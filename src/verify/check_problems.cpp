@@ -38,6 +38,7 @@ constexpr std::string_view kEpilogues[] = {"relu(v)",
                                            "v * 0.5 * erfc(-v * 0.70710678118654752)",
                                            "v * clamp(v / 6 + 0.5, 0, 1)",
                                            "clamp(v, 0, 6)",
+                                           "sigmoid(cast_f32(cast_bf16(relu(v))))",
                                            "v + e1",
                                            "relu(v + e1)",
                                            "v * e1 + e2",
@@ -52,6 +53,7 @@ constexpr std::string_view kIntegerEpilogues[] = {
     "cast_i8(round(max(cast_f32(v) * e1 + (cast_f32(e2) - 7) * 0.7, 0) / 40))",
     "cast_u8(round((cast_f32(cast_u8(round(cast_f32(v) * e1 / 55) + 9)) - 9) * 1.5 / 3) + 100)",
     "cast_u8(cast_f32(v) * 0.01 + cast_f32(e2))", "cast_bf16(tanh(cast_f32(v) * 0.001) + e1)",
+    "cast_u8(round(cast_f32(cast_bf16(relu(cast_f32(v) * 0.01))) / 0.3))",
     // HardSwish between two quantizations.
     "t0 = (cast_f32(cast_u8(round(cast_f32(v) * e1 / 90) + 128)) - 128) * 0.05; "
     "cast_u8(round(t0 * (cast_f32(cast_u8(round(clamp(t0 / 6 + 0.5, 0, 1) / 0.0039))) * 0.0039) / 0.027) + 14)",

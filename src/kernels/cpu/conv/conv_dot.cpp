@@ -202,7 +202,8 @@ constexpr Kernel dot_kernel(std::string_view op) {
           .pack = pack,
           .prepare = prepare,
           .run = run,
-          .in_place = narrow_in_place};
+          .in_place = narrow_in_place,
+          .version = 2};
 }
 
 }  // namespace

@@ -328,6 +328,7 @@ const Kernel kConvWinograd = {
     .in_place = residual_in_place<kOrder>,
     .executed_flops = executed_flops,
     .amplification = amplification,
+    .version = 2,
 };
 
 }  // namespace ridgeline::cpu

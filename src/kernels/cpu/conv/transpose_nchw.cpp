@@ -129,9 +129,12 @@ void pack_weights(const State& s, const float* source, float* packed) {
 }
 
 double estimate(const Problem& problem, const Tile&, const Ceilings& ceilings) {
-  const ConvGeometry g = conv_geometry(problem);
-  const double depth = double(g.taps() * g.group_in()) / double(g.stride_h * g.stride_w), rows = double(g.group_out());
-  const int64_t again = (g.stride_h * g.stride_w - 1) * problem.input(0).bytes() +
+  const auto state = make_state(problem);
+  const ConvGeometry& g = state->g;
+  const double depth = double(g.taps() * g.group_in()) / double(g.stride_h * g.stride_w),
+               rows = double(g.group_out() * state->together);
+  const int64_t calls = int64_t(state->calls.size());  // each reads x
+  const int64_t again = std::max<int64_t>(0, calls - 1) * problem.input(0).bytes() +
                         (g.stride_h * g.stride_w > 1 ? 2 * problem.output().bytes() : 0);
   return conv_estimate_ns(problem, ceilings, g.flops(), std::max(0.01, 0.8 * depth / (depth + 12) * rows / (rows + 5)),
                           again);
@@ -231,6 +234,7 @@ const Kernel kConvTransposeNchw = {
     .pack = pack,
     .prepare = prepare,
     .run = run,
+    .version = 2,
 };
 
 }  // namespace ridgeline::cpu

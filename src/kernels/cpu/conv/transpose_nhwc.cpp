@@ -113,11 +113,12 @@ void pack_weights(const State& s, const float* source, float* packed, float* row
 }
 
 double estimate(const Problem& problem, const Tile&, const Ceilings& ceilings) {
-  const ConvGeometry g = conv_geometry(problem);
+  const auto state = make_state(problem);
+  const ConvGeometry& g = state->g;
   const int64_t lanes = direct_kernels().lanes;
   const double padded = double(round_up(g.group_out(), lanes)) / double(std::max<int64_t>(1, g.group_out()));
   const double depth = double(g.taps() * g.group_in()) / double(g.stride_h * g.stride_w);
-  const int64_t again = (g.stride_h * g.stride_w - 1) * problem.input(0).bytes();  // each phase reads all of x
+  const int64_t again = std::max<int64_t>(0, int64_t(state->parts.size()) - 1) * problem.input(0).bytes();  // each part
   return conv_estimate_ns(problem, ceilings, g.flops() * padded, 0.8 * depth / (depth + 12), again);
 }
 

@@ -207,6 +207,7 @@ constinit const Kernel kProgram = {
     .prepare = prepare,
     .run = run,
     .in_place = in_place,
+    .version = 2,
 };
 
 }  // namespace ridgeline::cpu

@@ -69,6 +69,8 @@ DotProduct whole_product(const Problem& p) {
 Support supports(const Problem& p) {
   if (!is_integer(p) && (p.input(0).dtype != DType::kBF16 || p.input(1).dtype != DType::kBF16))
     return no("a is {} and b is {}: bf16 is wanted", name(p.input(0).dtype), name(p.input(1).dtype));
+  if (!is_integer(p) && p.output().dtype != DType::kF32 && p.output().dtype != DType::kBF16)
+    return no("y is {}: f32 or bf16 is wanted", name(p.output().dtype));
   if (!dot_kernels(type_of(p)).tile) return no("no dot-product instructions at this instruction set");
   const DotProduct d = dot_product_of(p);
   if (!d.product.refusal.empty()) return no("{}", d.product.refusal);

@@ -148,10 +148,16 @@ class Reader {
         for (const int16_t operand : {in.a, in.b, in.c})
           if (operand >= 0) needed[size_t(operand)] = true;
       }
-      return function(f.op == kGelu   ? DotFunction::kGelu
-                      : f.op == kSiLU ? DotFunction::kSiLU
-                                      : DotFunction::kHardSwish) &&
-             becomes_sums(to);
+      switch (f.op) {
+        case kGelu:
+          return function(DotFunction::kGelu) && becomes_sums(to);
+        case kSiLU:
+          return function(DotFunction::kSiLU) && becomes_sums(to);
+        case kHardSwish:
+          return function(DotFunction::kHardSwish) && becomes_sums(to);
+        default:
+          return false;
+      }
     }
     return false;
   }
@@ -182,6 +188,7 @@ class Reader {
     DotSegment& s = last().fixed;
     stage_ = std::max(stage_, kBias);
     (stage_ == kBias ? s.round_bias : stage_ == kAdd ? s.round_residual : s.round_clamp) = true;
+    if (stage_ == kClamp) stage_ = kFunction;  // a function of what is rounded begins another link
   }
 
   bool add_integers(const Instruction& in, int to) {

@@ -200,7 +200,9 @@ void DotEpilogue::tame(Bound& bound) const {
   double size = 0x1p31;
   for (int k = 0; k < bound.count; ++k) {
     DotSegment& s = bound.segments[k];
-    if (!s.quantizes || !s.divides || s.inverse == 0 || s.step <= 0 || s.round_bias || s.round_residual) return;
+    if (!s.quantizes || !s.divides || s.inverse == 0 || s.step <= 0 || s.round_bias || s.round_residual ||
+        s.round_clamp)
+      return;
     if (s.function != DotFunction::kNone) return;
     size = (size + largest(s.before, columns_, 0)) * largest(s.scale, columns_, 1) + largest(s.bias, columns_, 0);
     if (s.has_residual) {

@@ -307,7 +307,7 @@ void FunctionToBf16(const DotFinish& f, const DotSegment* segments, bool after) 
 bool RunToBf16(const DotFinish& f, const DotSegment* segments, int count) {
   const DotSegment &s = segments[0], &last = segments[count - 1];
   if (count > 2 || f.integers || f.y_dtype != DType::kBF16 || s.before.data || s.scale.data || s.fused) return false;
-  if (s.round_residual || s.round_clamp || s.high < std::numeric_limits<float>::infinity()) return false;
+  if (s.quantizes || s.round_residual || s.round_clamp || s.high < std::numeric_limits<float>::infinity()) return false;
   const bool low = s.low > -std::numeric_limits<float>::infinity(), after = count == 2;
   if (after &&
       (!last.fused || last.before.data || last.has_residual || last.function != DotFunction::kNone || last.round_bias ||

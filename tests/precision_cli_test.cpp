@@ -1,0 +1,69 @@
+// --max-error, --calibrate, --scales and --mem-budget as a user meets them.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "cli_command.h"
+
+namespace ridgeline {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+class PrecisionCommand : public testing::Test {
+ protected:
+  PrecisionCommand() : folder_(fs::temp_directory_path() / ("ridgeline-precision-" + std::to_string(getpid()))) {
+    fs::create_directories(folder_);
+    EXPECT_EQ(command("make mlp -o " + at("a.onnx") + " --quiet").exit_code, 0);
+    EXPECT_EQ(command("make mlp -o " + at("b.onnx") + " --seed 9 --quiet").exit_code, 0);
+  }
+  ~PrecisionCommand() override { fs::remove_all(folder_); }
+  std::string at(const std::string& name) const { return (folder_ / name).string(); }
+  void refused(const std::string& arguments, int exit_code, const std::string& words) {
+    const Ran ran = command(arguments);
+    EXPECT_EQ(ran.exit_code, exit_code) << arguments << "\n" << ran.out;
+    EXPECT_NE(ran.out.find(words), std::string::npos) << arguments << "\n" << ran.out;
+  }
+  fs::path folder_;
+};
+
+TEST_F(PrecisionCommand, TheFileBelongsToItsModel) {
+  const std::string search = " --max-error 0.05 --calibrate noise --scales ";
+  ASSERT_EQ(command("run " + at("a.onnx") + search + at("s.json") + " --quiet").exit_code, 0);
+  const Json plan = Json::parse(std::ifstream(at("s.json")));
+  EXPECT_GE(plan["layers"].size(), 2u);
+  EXPECT_LE(plan["error"].get<double>(), 0.05);
+  EXPECT_EQ(command("run " + at("a.onnx") + " --quiet --scales " + at("s.json")).exit_code, 0);
+  refused("run " + at("b.onnx") + " --scales " + at("s.json"), 2, "another model");
+  // A slip of the hand names a model: it stays as it is.
+  const auto size = fs::file_size(at("b.onnx"));
+  refused("run " + at("a.onnx") + search + at("b.onnx"), 2, "not overwritten");
+  EXPECT_EQ(fs::file_size(at("b.onnx")), size);
+}
+
+TEST_F(PrecisionCommand, CalibrationIsAskedForAndComplete) {
+  fs::create_directories(folder_ / "empty");
+  refused("run " + at("a.onnx") + " --max-error 0.05", 2, "--calibrate noise");
+  refused("run " + at("a.onnx") + " --calibrate noise", 2, "--max-error");
+  refused("run " + at("a.onnx") + " --max-error 0.05 --calibrate " + at("empty"), 2, "input.npy");
+  refused("run " + at("a.onnx") + " --max-error nan --calibrate noise", 2, "--max-error");
+}
+
+TEST_F(PrecisionCommand, ABudgetThatCannotBeKeptNamesOneThatCan) {
+  const Ran ran = command("run " + at("a.onnx") + " --mem-budget 1MB");
+  EXPECT_EQ(ran.exit_code, 3) << ran.out;
+  const size_t word = ran.out.find("--mem-budget ");
+  ASSERT_NE(word, std::string::npos) << ran.out;
+  const std::string rest = ran.out.substr(word + std::string("--mem-budget ").size());
+  const Ran kept = command("run " + at("a.onnx") + " --mem-budget " + rest.substr(0, rest.find(' ')));
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose shadow is no memory of the plan
+  EXPECT_EQ(kept.exit_code, 0) << rest << "\n" << kept.out;
+#endif
+}
+
+}  // namespace
+}  // namespace ridgeline
