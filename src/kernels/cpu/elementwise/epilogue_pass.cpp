@@ -5,6 +5,8 @@ namespace ridgeline::cpu {
 Support EpiloguePass::check(const Problem& p) {
   if (!p.has_epilogue()) return yes();
   if (p.output().dtype != DType::kF32) return no("an epilogue on an output in {}", name(p.output().dtype));
+  if (p.program->inputs[0].dtype != DType::kF32)  // a program that widens what the operator gives
+    return no("an epilogue on {} that gives f32", name(p.program->inputs[0].dtype));
   if (p.program->outputs.size() != 1) return no("an epilogue with {} results", p.program->outputs.size());
   if (p.epilogue_operands() > 14) return no("an epilogue with {} operands", p.epilogue_operands());
   if (const std::string why = PreparedProgram::reject(*p.program); !why.empty()) return no("epilogue: {}", why);
