@@ -2,7 +2,9 @@
 // levels become f32 on their way to the multiply-adds.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
+#include "kernels/cpu/matmul/dot/dot_finish.h"
 #include "kernels/cpu/matmul/dot/dot_gemm.h"
 #include "kernels/cpu/matmul/dot/dot_rows.h"
 #include "kernels/cpu/matmul/kernels.h"
@@ -23,11 +25,12 @@ struct LowProduct {
   LowShape shape;
   LowDotKernels dot;
   bool amx = false;
+  int packed = 0;  // rows of a tile whose rows stand together; 0: a pitch apart
   LowEpilogue epilogue;
   // Workspace: activations of all rows, then each thread's own.
-  int64_t a_pitch = 0;                                                            // bytes of a row of levels, or of f32
-  int64_t levels = 0, scale = 0, weighted = 0, start = 0, threads = 0;            // offsets
-  int64_t scales_bytes = 0, widened_bytes = 0, work_bytes = 0, thread_bytes = 0;  // of a thread
+  int64_t a_pitch = 0;                                                  // bytes of a row of levels, or of f32
+  int64_t levels = 0, scale = 0, weighted = 0, start = 0, threads = 0;  // offsets
+  int64_t scales_bytes = 0, widened_bytes = 0, unpacked_bytes = 0, work_bytes = 0, thread_bytes = 0;  // of a thread
 };
 
 LowProduct low_product(const Problem& p) {
@@ -40,9 +43,10 @@ LowProduct low_product(const Problem& p) {
   if (s.quantize) {
     l.dot = low_dot_kernels();
     l.amx = low_amx_suits(s);
+    l.packed = l.amx ? 0 : low_packed_rows(s.m, s.chunks);
     if (!l.dot.rows) s.refusal = "no integer dot products at this instruction set";
   }
-  const int64_t rows = round_up(s.m, 16), per_chunk = round_up(rows * s.chunks * 4, 64);
+  const int64_t rows = round_up(s.m, l.packed ? l.packed : 16), per_chunk = round_up(rows * s.chunks * 4, 64);
   l.a_pitch = l.amx                ? round_up(s.k, 64)
               : s.quantize         ? (round_up(s.k, 64) / 64 | 1) * 64
               : s.a == DType::kF32 ? s.k * 4
@@ -56,8 +60,9 @@ LowProduct low_product(const Problem& p) {
   }
   l.threads = at;
   l.scales_bytes = s.bits == 16 ? 0 : round_up(s.chunks * kLowColumns * 4, 64);
-  l.widened_bytes = s.quantize ? round_up(s.k * 4, 64) + round_up(s.k, 64) : 0;
-  l.work_bytes = l.amx ? low_amx_bytes(s) : kTileRows * kLowColumns * 4;
+  l.widened_bytes = s.quantize ? round_up(s.k * 4, 64) + round_up(s.k, 64) + 3 * round_up(s.chunks * 4, 64) : 0;
+  l.unpacked_bytes = l.packed && s.bits == 4 ? s.k * kLowColumns : 0;
+  l.work_bytes = l.amx ? low_amx_bytes(s) : kTileRows * kLowColumns * 4 + l.unpacked_bytes;
   l.thread_bytes = 2 * l.scales_bytes + l.widened_bytes + l.work_bytes;
   return l;
 }
@@ -103,7 +108,7 @@ class Run {
         s_(l_.shape),
         buffers_(buffers),
         workspace_(static_cast<char*>(buffers.workspace)),
-        stream_(l_.amx && dot_streams(buffers.outputs[0], s_.m, s_.n * info(s_.y).bits / 8)) {}
+        stream_(s_.m > 1 && dot_streams(buffers.outputs[0], s_.m, s_.n * info(s_.y).bits / 8)) {}
 
   void activations(int64_t begin, int64_t end, int thread) const {
     const int64_t bytes = info(s_.a).bits / 8;
@@ -119,11 +124,15 @@ class Run {
         low_widen(from, s_.k, kind_of(s_.a), reinterpret_cast<float*>(wide));
         row = reinterpret_cast<const float*>(wide);
       }
-      int8_t* to = l_.amx ? reinterpret_cast<int8_t*>(wide + round_up(s_.k * 4, 64)) : levels(r);
-      low_quantize(row, s_.k, s_.act_block, s_.chunk, s_.offset, to, chunks<float>(l_.scale, r),
+      int8_t* apart = reinterpret_cast<int8_t*>(wide + round_up(s_.k * 4, 64));
+      if (l_.packed) {
+        pack_row(row, r, apart);
+        continue;
+      }
+      low_quantize(row, s_.k, s_.act_block, s_.chunk, s_.offset, l_.amx ? apart : levels(r), chunks<float>(l_.scale, r),
                    chunks<float>(l_.weighted, r), chunks<int32_t>(l_.start, r));
       if (l_.amx)  // into tiles of 16 rows by 64
-        dot_scatter_row(reinterpret_cast<const uint8_t*>(to), l_.a_pitch / 64,
+        dot_scatter_row(reinterpret_cast<const uint8_t*>(apart), l_.a_pitch / 64,
                         reinterpret_cast<uint8_t*>(levels(r / 16 * 16) + r % 16 * 64));
     }
   }
@@ -134,10 +143,11 @@ class Run {
     float* sums = reinterpret_cast<float*>(mine + l_.thread_bytes - l_.work_bytes);
     if (l_.amx) low_groups_enter(s_.chunk);
     // A block of rows stays in the second cache while all panels pass by.
-    const int64_t most = s_.quantize ? l_.dot.rows : kLowRows;
-    const int64_t fit =
-        l_.amx ? low_amx_rows(s_)
-               : std::max<int64_t>(1, this_cpu().caches.l2 / 2 / std::max<int64_t>(1, l_.a_pitch) / most) * most;
+    const int64_t most = l_.packed ? l_.packed : s_.quantize ? l_.dot.rows : kLowRows;
+    const int64_t room =
+        std::max<int64_t>(1, this_cpu().caches.l2 / 2 / std::max<int64_t>(1, l_.a_pitch) / most) * most;
+    const int64_t passes = (s_.m + room - 1) / room;  // as equal as can be
+    const int64_t fit = l_.amx ? low_amx_rows(s_) : round_up((s_.m + passes - 1) / passes, most);
     for (int64_t first = 0; first < s_.m; first += fit) {
       const int64_t last = std::min(s_.m, first + fit), tiles = (last - first + most - 1) / most;
       for (int64_t panel = begin; panel < end; ++panel) {
@@ -154,6 +164,10 @@ class Run {
             finish(panel, first + row, std::min(kTileRows, rows - row), sums + row * kLowColumns);
           continue;
         }
+        if (l_.packed) {
+          packed_rows(panel, panel + 1 < end, scales, first, last, sums);
+          continue;
+        }
         for (int64_t t = 0; t < tiles; ++t) {
           const int64_t at = first + (last - first) * t / tiles, to = first + (last - first) * (t + 1) / tiles;
           s_.quantize ? dot_tile(w, scales, at, int(to - at), sums) : f32_tile(w, scales, at, int(to - at), sums);
@@ -162,6 +176,7 @@ class Run {
       }
     }
     if (l_.amx) low_groups_leave();
+    if (stream_) end_stores();
   }
 
  private:
@@ -170,6 +185,50 @@ class Run {
   template <typename T>
   T* chunks(int64_t offset, int64_t row) const {
     return reinterpret_cast<T*>(workspace_ + offset) + row * s_.chunks;
+  }
+
+  // A row into its tile: fours of levels and numbers of chunks `packed` apart.
+  void pack_row(const float* row, int64_t r, int8_t* own) const {
+    const int64_t rows = l_.packed, bytes = round_up(s_.chunks * 4, 64);
+    float *scale = reinterpret_cast<float*>(own + round_up(s_.k, 64)), *weighted = scale + bytes / 4;
+    int32_t* start = reinterpret_cast<int32_t*>(weighted + bytes / 4);
+    low_quantize(row, s_.k, s_.act_block, s_.chunk, s_.offset, own, scale, weighted, start);
+    const int64_t first = r / rows * rows, at = r % rows;
+    int8_t* to = levels(first) + at * 4;
+    for (int64_t k = 0; k < s_.k; k += 4, to += rows * 4) std::memcpy(to, own + k, 4);
+    for (int64_t c = 0; c < s_.chunks; ++c) {
+      chunks<float>(l_.scale, first)[c * rows + at] = scale[c];
+      chunks<float>(l_.weighted, first)[c * rows + at] = weighted[c];
+      chunks<int32_t>(l_.start, first)[c * rows + at] = start[c];
+    }
+  }
+
+  void packed_rows(int64_t panel, bool more, const LowScales& scales, int64_t first, int64_t last, float* sums) const {
+    const uint8_t* w = static_cast<const uint8_t*>(buffers_.inputs[1]) + panel * s_.panel_bytes();
+    const int64_t rows = l_.packed, tiles = (last - first + rows - 1) / rows, lines = s_.bits * 2;  // of 32 of k
+    LowPackedTile t;
+    t.scales = scales;
+    t.one_scale = s_.act_block == s_.k;
+    t.chunks = s_.chunks;
+    t.chunk = s_.chunk;
+    t.w = w;
+    t.sums = sums;
+    t.next_lines = more && s_.chunk % 32 == 0 ? int((lines + tiles - 1) / tiles) : 0;
+    if (l_.unpacked_bytes) {  // some 2 % of the time for 512 rows, a sixth for 7
+      int8_t* levels = reinterpret_cast<int8_t*>(sums + kTileRows * kLowColumns);
+      low_signed_levels(w, s_.k, 4, 0, levels);
+      t.w = reinterpret_cast<const uint8_t*>(levels);
+    }
+    for (int64_t row = first, i = 0; row < last; row += rows, ++i) {
+      t.a = levels(row);
+      t.scale = chunks<float>(l_.scale, row);
+      t.weighted = chunks<float>(l_.weighted, row);
+      t.start = chunks<int32_t>(l_.start, row);
+      t.next = w + s_.panel_bytes() + i * s_.k / 32 * t.next_lines * 64;
+      if (i * t.next_lines >= lines) t.next_lines = 0;
+      low_packed_tile(t, int(rows));
+      finish(panel, row, int(std::min(rows, last - row)), sums);
+    }
   }
 
   // The next panel's scales come into the second cache while this one is used: read on demand they cost DRAM's latency.

@@ -145,10 +145,6 @@ void run_cell(const Work& w, int64_t cell, int thread) {
 
 }  // namespace
 
-bool dot_streams(const void* y, int64_t rows, int64_t row_bytes) {
-  return rows * row_bytes >= this_cpu().caches.l2 && row_bytes % 64 == 0 && reinterpret_cast<uintptr_t>(y) % 64 == 0;
-}
-
 int64_t dot_blocked_workspace(DotType type, int64_t m, int64_t k, int threads) {
   return threads * blocking_of(type, m, k).bytes;
 }

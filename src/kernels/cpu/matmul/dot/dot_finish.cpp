@@ -5,6 +5,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/matmul/dot/dot_finish.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -167,6 +168,8 @@ void to_f32(int32_t* sums, const float* row_scale, const float* col_scale, int r
 void store_rows(const float* sums, int rows, int cols, void* y, int64_t ldy, int y_bytes, bool stream) {
   HWY_DYNAMIC_DISPATCH(StoreRows)(sums, rows, cols, y, ldy, y_bytes, stream);
 }
+
+void end_stores() { hwy::FlushStream(); }
 
 }  // namespace ridgeline::cpu
 #endif

@@ -24,4 +24,7 @@ void to_f32(int32_t* sums, const float* row_scale, const float* col_scale, int r
 /// Rows of f32 as bf16 (round to even) or as they are, `y_bytes` 2 or 4 an element.
 void store_rows(const float* sums, int rows, int cols, void* y, int64_t ldy, int y_bytes, bool stream);
 
+/// After the last of a thread's rows stored past the caches, before another thread is told.
+void end_stores();
+
 }  // namespace ridgeline::cpu

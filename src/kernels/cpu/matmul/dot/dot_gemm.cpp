@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/elementwise/stream.h"
 #include "kernels/cpu/matmul/dot/dot_blocked.h"
 #include "kernels/cpu/matmul/dot/dot_finish.h"
 #include "kernels/cpu/matmul/dot/dot_rows.h"
@@ -35,6 +36,7 @@ struct Work {
   uint8_t* scratch;   // a block of sums a thread
   int64_t pitch, blocks, panel_bytes, panels, block_rows;
   int64_t parts_rows, parts_cols;
+  bool stream;
 };
 
 void pack_rows(const Work& w, int64_t begin, int64_t end) {
@@ -76,11 +78,12 @@ void run_cell(const Work& w, int64_t cell, int thread) {
         w.kernels.tile({w.a + row * w.pitch, w.pitch, w.blocks}, b, int(size), sums);
         const int64_t col = panel * kDotColumns;
         p.finish(p.context, {sums, w.row_sums ? w.row_sums + row : nullptr, row, col, int(size),
-                             int(std::min<int64_t>(kDotColumns, p.n - col)), false});
+                             int(std::min<int64_t>(kDotColumns, p.n - col)), w.stream});
         row += size;
       }
     }
   }
+  if (w.stream) end_stores();
 }
 
 int64_t a_bytes(DotType type, int64_t m, int64_t k) { return round_up(m, 16) * pitch_of(type, k); }
@@ -128,6 +131,13 @@ void dot_column_sums(const uint8_t* panels, int64_t k, int64_t n, int32_t* sums)
   }
 }
 
+bool dot_streams(const void* y, int64_t rows, int64_t row_bytes) {
+  constexpr int64_t kMesh = 64 << 20;
+  const CacheSizes& caches = this_cpu().caches;
+  const int64_t least = caches.l3 > kMesh ? caches.l2 : stream_threshold_bytes() / 2;
+  return rows * row_bytes >= least && row_bytes % 64 == 0 && reinterpret_cast<uintptr_t>(y) % 64 == 0;
+}
+
 int64_t dot_workspace_bytes(DotType type, int64_t m, int64_t n, int64_t k, int threads) {
   if (m == 0 || n == 0) return 0;
   if (amx_for(type, m)) return dot_blocked_workspace(type, m, k, threads);
@@ -139,11 +149,12 @@ void dot_gemm(const DotGemm& problem, void* workspace, const ThreadPool& pool) {
   if (const DotPieceKernel amx = amx_for(problem.type, problem.m)) return dot_blocked(problem, amx, workspace, pool);
   const int threads = pool.threads();
   uint8_t* at = static_cast<uint8_t*>(workspace);
-  Work w{problem, dot_kernels(problem.type, false), at, nullptr, nullptr, 0, 0, 0, 0, 0, 1, 1};
+  Work w{problem, dot_kernels(problem.type, false), at, nullptr, nullptr, 0, 0, 0, 0, 0, 1, 1, false};
   at += a_bytes(problem.type, problem.m, problem.k);
   if (problem.want_row_sums) w.row_sums = reinterpret_cast<int32_t*>(at);
   at += sums_bytes(problem.m);
   w.scratch = at;
+  w.stream = problem.y && dot_streams(problem.y, problem.m, problem.y_row_stride * problem.y_bytes);
   w.pitch = pitch_of(problem.type, problem.k);
   w.blocks = blocks_of(problem.type, problem.k);
   w.panel_bytes = w.blocks * kDotPanelBlock;

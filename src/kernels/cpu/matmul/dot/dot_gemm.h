@@ -45,9 +45,10 @@ struct DotGemm {
   int y_bytes = 4;           // of one
 };
 
-/// Blocks of 32 columns reach y's lines row by row, each in another page, and wait for them to be read first: 1024
-/// cubed in bf16 took 2.07 ms with them fetched ahead, 1.70 stored past the caches. Worth it from the size of the
-/// second cache on, for AMX stands on machines whose third is hardly faster than DRAM (29 and 23 GB/s).
+/// Should y be stored past the caches? Blocks of 32 columns reach its lines row by row, each in another page, and wait
+/// for them to be read first: 1024 cubed in bf16 took 2.07 ms with them fetched ahead, 1.70 stored past the caches;
+/// 2048 columns of 512 rows in f32 alone cost 2.4 ms. From the size of the second cache on where the third is a mesh
+/// hardly faster than DRAM (29 and 23 GB/s), else from a quarter of the third, which the reader of y wants.
 bool dot_streams(const void* y, int64_t rows, int64_t row_bytes);
 
 int64_t dot_workspace_bytes(DotType type, int64_t m, int64_t n, int64_t k, int threads);

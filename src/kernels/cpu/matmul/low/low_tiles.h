@@ -60,6 +60,22 @@ struct LowDotKernels {
   void (*tile)(const LowDotTile& tile, int rows) = nullptr;
 };
 LowDotKernels low_dot_kernels();
+/// The same for more rows, all MR of a tile together: a [k / 4][MR][4], the others [chunks][MR]; w one level a byte.
+struct LowPackedTile {
+  const int8_t* a = nullptr;
+  const float *scale = nullptr, *weighted = nullptr;
+  const int32_t* start = nullptr;
+  bool one_scale = false;
+  const uint8_t* w = nullptr;
+  LowScales scales;
+  int64_t chunks = 0, chunk = 0;
+  float* sums = nullptr;          // [MR][32]
+  const uint8_t* next = nullptr;  // fetched meanwhile, with each 32 (or 4) of k
+  int next_lines = 0;
+};
+/// MR for m rows in all; 0: not by these tiles.
+int low_packed_rows(int64_t m, int64_t chunks);
+void low_packed_tile(const LowPackedTile& tile, int rows);
 /// Levels of k (a multiple of 8) of a panel less their offset (8 bits: 128), one a byte, [k / 4][32][4].
 void low_signed_levels(const uint8_t* panel, int64_t k, int bits, int offset, int8_t* to);
 

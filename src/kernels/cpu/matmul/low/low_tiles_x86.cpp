@@ -98,7 +98,7 @@ RIDGELINE_VNNI void tile_vnni(const LowDotTile& t) {
 
 template <int MR>
 RIDGELINE_VNNI void any_vnni(const LowDotTile& t) {
-  constexpr int kHalves = MR <= 5 ? 2 : 1;
+  constexpr int kHalves = 2;
   if (t.bits == 8) {
     if (t.scales.low) return tile_vnni<MR, kHalves, 8, true, false>(t);
     return t.one_scale ? tile_vnni<MR, kHalves, 8, false, true>(t) : tile_vnni<MR, kHalves, 8, false, false>(t);
@@ -160,9 +160,7 @@ void any_avx2(const LowDotTile& t) {
 
 using Tiles = void (*)(const LowDotTile&);
 void vnni(const LowDotTile& t, int rows) {
-  static constexpr Tiles kTable[] = {any_vnni<1>,  any_vnni<1>,  any_vnni<2>, any_vnni<3>, any_vnni<4>,
-                                     any_vnni<5>,  any_vnni<6>,  any_vnni<7>, any_vnni<8>, any_vnni<9>,
-                                     any_vnni<10>, any_vnni<11>, any_vnni<12>};
+  static constexpr Tiles kTable[] = {any_vnni<1>, any_vnni<1>, any_vnni<2>, any_vnni<3>, any_vnni<4>, any_vnni<5>};
   kTable[rows](t);
 }
 void avx2(const LowDotTile& t, int rows) {
@@ -175,7 +173,7 @@ void avx2(const LowDotTile& t, int rows) {
 LowDotKernels low_dot_kernels() {
   if (active_isa() == Isa::kScalar) return {};
   const bool wide = active_isa() == Isa::kAvx512;
-  if (wide && has_feature("avx512_vnni")) return {12, vnni};
+  if (wide && has_feature("avx512_vnni")) return {5, vnni};
   return {4, avx2};
 }
 
