@@ -124,6 +124,44 @@ TEST(Passes, TheRandomGraphsAreFused) {
   EXPECT_EQ(count(g.graph, "ScaledDotProductAttention"), 1) << g.graph.text();
 }
 
+// Lifted by a power of two and lowered again: the same bits, and no denormal is multiplied.
+TEST(Passes, WeightsWithDenormalsAreLifted) {
+  G g;
+  const ValueId x = g.input("x", {1, 48, 1, 1});
+  Tensor w(DType::kF32, {20, 48, 1, 1});
+  for (int64_t k = 0; k < w.elements(); ++k)
+    w.as<float>()[k] = k % 3 == 0 ? 1e-41f * float(k + 1) : 0.01f * float(k % 17 - 8);
+  const ValueId conv = g.op("Conv", {x, g.graph.add_constant("w", w), g.weight({20})});
+  g.output(g.op("Relu", {conv}));
+  Graph before = g.graph;
+  PipelineOptions options;
+  Decisions decisions;
+  run_passes(g.graph, options, decisions);
+  for (ValueId v = 0; v < g.graph.value_count(); ++v) {
+    const Tensor* t = g.graph.uses(v) ? g.graph.constant(v) : nullptr;
+    for (int64_t k = 0; t && t->dtype() == DType::kF32 && k < t->elements(); ++k)
+      EXPECT_FALSE(t->as<float>()[k] != 0 && std::fabs(t->as<float>()[k]) < 1.17549435e-38f) << g.graph.text();
+  }
+  const auto outputs = [&](bool none) {
+    Model model = bind_model(before, {});
+    CompileOptions compiling;
+    compiling.pipeline.none = none;
+    ConstantStore store;
+    Runner runner(compile(model, compiling, store).plan, model.feeds);
+    runner.run();
+    const Tensor& y = runner.outputs()[0];
+    return std::vector<float>(y.as<float>(), y.as<float>() + y.elements());
+  };
+  const std::vector<float> right = outputs(true), got = outputs(false);
+  double most = 0;
+  for (size_t k = 0; k < right.size(); ++k) {
+    EXPECT_NEAR(got[k], right[k], 1e-6);
+    most = std::max(most, double(right[k]));
+  }
+  EXPECT_GT(most, 0.1);
+  EXPECT_EQ(g.graph.order().size(), 1u) << g.graph.text();
+}
+
 TEST(Passes, EachHasANameAStageAndCanBeSwitchedOff) {
   EXPECT_GE(passes().size(), 8u);
   for (const Pass& p : passes()) {

@@ -20,6 +20,7 @@ void simplify_movement(Graph& graph, Decisions& decisions);
 void match_composites(Graph& graph, Decisions& decisions);
 void fold_batch_normalization(Graph& graph, Decisions& decisions);
 void fold_affine(Graph& graph, Decisions& decisions);
+void lift_denormals(Graph& graph, Decisions& decisions);
 void fuse_epilogues(Graph& graph, Decisions& decisions);
 void fuse_residuals(Graph& graph, Decisions& decisions);
 void fuse_add_normalization(Graph& graph, Decisions& decisions);

@@ -11,7 +11,7 @@ namespace {
 // The order is the design: quantized graphs become integer ones before their weights are folded to f32; movement is
 // tidied before patterns are sought, patterns are sought before their insides are fused away, weights are folded before
 // epilogues form, residuals join what is left, layout comes last.
-constexpr std::array<Pass, 19> kPasses = {{
+constexpr std::array<Pass, 20> kPasses = {{
     {"expand_quantized", Stage::kEpilogues, PassClass::kReorders,
      "QLinearConv and QLinearMatMul are spelled as dequantizations, the operator and a quantization, which the next "
      "passes take up",
@@ -42,6 +42,8 @@ constexpr std::array<Pass, 19> kPasses = {{
      fold_batch_normalization},
     {"fold_affine", Stage::kEpilogues, PassClass::kReorders,
      "a constant scale or shift per channel goes into the weights and bias before it", fold_affine},
+    {"lift_denormals", Stage::kEpilogues, PassClass::kReorders,
+     "weights with denormals are multiplied by a power of two, and their sums by its inverse", lift_denormals},
     {"fuse_epilogues", Stage::kEpilogues, PassClass::kReorders,
      "bias, activation and any elementwise program join the contraction that produces their operand", fuse_epilogues},
     {"fuse_add_normalization", Stage::kResiduals, PassClass::kReorders,
