@@ -89,13 +89,19 @@ int64_t reach(const Scaling& s) {  // largest |q - zero|
 /// Largest sum of |w - zero| over the terms of one result; `axis` runs over results, nothing where w is not known.
 int64_t largest_sum(const Quantized& w, size_t axis) {
   const Tensor& t = content(w);
-  const int64_t slices = t.shape()[axis];
+  const int64_t slices = t.shape()[axis], elements = t.elements();
   int64_t inner = 1;
   for (size_t a = axis + 1; a < t.shape().size(); ++a) inner *= t.shape()[a];
   std::vector<int64_t> sums(size_t(slices), 0);
-  for (int64_t k = 0; k < t.elements(); ++k) {
-    const int64_t slice = k / inner % slices;
-    sums[size_t(slice)] += std::abs(t.i64(k) - w.scaling.zero[w.scaling.single() ? 0 : size_t(slice)]);
+  // By bytes and runs: a network's weights, one at a time, took half of its planning.
+  const uint8_t* bytes = static_cast<const uint8_t*>(t.data());
+  const int flip = t.dtype() == DType::kI8 ? 0x80 : 0, lift = flip ? 128 : 0;  // an i8 plus 128 is its byte, flipped
+  for (int64_t first = 0; first < elements; first += inner) {
+    const size_t slice = size_t(first / inner % slices);
+    const int zero = w.scaling.zero[w.scaling.single() ? 0 : slice] + lift;
+    int64_t sum = 0;
+    for (int64_t k = first; k < first + inner; ++k) sum += std::abs(int(bytes[k] ^ flip) - zero);
+    sums[slice] += sum;
   }
   return sums.empty() ? 0 : *std::max_element(sums.begin(), sums.end());
 }

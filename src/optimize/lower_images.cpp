@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "core/narrow.h"
 #include "kernels/kernel.h"
 #include "optimize/lower_images.h"
 #include "optimize/passes.h"
@@ -14,9 +15,7 @@ namespace {
 
 Tensor in_bf16(const Tensor& w) {
   Tensor q(DType::kBF16, w.shape());
-  const float* from = w.as<float>();
-  uint16_t* to = static_cast<uint16_t*>(q.data());
-  for (int64_t k = 0; k < w.elements(); ++k) to[k] = f32_to_bf16(from[k]);
+  narrow_to_bf16(w.as<float>(), w.elements(), static_cast<uint16_t*>(q.data()));
   return q;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/narrow.h"
 #include "optimize/lower_images.h"
 #include "optimize/passes.h"
 
@@ -20,8 +21,11 @@ Tensor to_bf16(const Tensor& w) {
   Tensor q(DType::kBF16, {n, k});
   const float* from = w.as<float>();
   uint16_t* to = static_cast<uint16_t*>(q.data());
-  for (int64_t i = 0; i < k; ++i)
-    for (int64_t j = 0; j < n; ++j) to[j * k + i] = f32_to_bf16(from[i * n + j]);
+  constexpr int64_t kBlock = 32;  // lines of both sides stay in the first cache
+  for (int64_t i0 = 0; i0 < k; i0 += kBlock)
+    for (int64_t j0 = 0; j0 < n; j0 += kBlock)
+      for (int64_t j = j0; j < std::min(n, j0 + kBlock); ++j)
+        for (int64_t i = i0; i < std::min(k, i0 + kBlock); ++i) to[j * k + i] = narrow_to_bf16(from[i * n + j]);
   return q;
 }
 

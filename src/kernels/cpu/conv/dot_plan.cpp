@@ -104,14 +104,17 @@ void dot_conv_pack(const DotConvPlan& p, DType dtype, const void* weights, uint8
     const uint8_t* from = static_cast<const uint8_t*>(weights) + out * channels * taps * p.element;
     for (int64_t tap = 0; tap < taps; ++tap) {
       uint8_t* cell = panel + tap / in_cell * p.cell_blocks * kDotPanelBlock;
-      for (int64_t c = 0; c < channels; ++c) {
-        const int64_t i = tap % in_cell * channels + c;
-        uint8_t* to = cell + i / per * (kDotColumns * 4) + i % per * p.element;
-        const uint8_t* w = from + (c * taps + tap) * p.element;
+      const uint8_t* w = from + tap * p.element;
+      const int64_t first = tap % in_cell * channels;
+      int64_t within_group = first % per;
+      uint8_t* group = cell + first / per * (kDotColumns * 4);
+      for (int64_t c = 0; c < channels; ++c, w += taps * p.element) {
+        uint8_t* to = group + within_group * p.element;
         if (p.element == 1)
           *to = uint8_t(*w ^ flip);
         else
           std::memcpy(to, w, 2);
+        if (++within_group == per) within_group = 0, group += kDotColumns * 4;
       }
     }
   }
