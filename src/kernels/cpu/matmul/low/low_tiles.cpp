@@ -220,7 +220,8 @@ void Tile(const LowTile& t) {
       }
       for (int64_t step = 0; step < t.chunk / kSteps; ++step, w += kStepBytes, a += kSteps) {
         if constexpr (kBits == 16) {
-          // Into the second cache and far: 16.9 GB/s from DRAM, 15.3 into the first by 1 KiB, 14.2 by none.
+          // Into the second cache and far: the loop alone has 16.9 GB/s from DRAM, 15.3 into the first by 1 KiB, 14.2
+          // by none.
           __builtin_prefetch(w + kFarAhead, 0, 2);
         } else {
           hwy::Prefetch(w + kAhead);
