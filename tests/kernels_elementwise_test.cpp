@@ -73,11 +73,11 @@ TEST_P(Targets, WithinTwoUlps) {
       {"Sigmoid", [](double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }}};
   constexpr int64_t kCount = 2048, kStep = 2039;
   std::vector<float> in(kCount), out(kCount);
-  for (const auto& [name, function, ulps] : cases) {
+  for (const Case& c : cases) {
     const std::string_view argument[] = {"x"};
-    const Program program = name == std::string_view("erfc")
+    const Program program = c.name == std::string_view("erfc")
                                 ? Program::parse("erfc(x)", argument, DType::kF32)  // no operator of its own
-                                : program_of(op(name), {}, std::array{DType::kF32});
+                                : program_of(op(c.name), {}, std::array{DType::kF32});
     const cpu::PreparedProgram prepared(program);
     double worst = 0, at = 0;
     const auto compare = [&] {
@@ -85,7 +85,7 @@ TEST_P(Targets, WithinTwoUlps) {
       const cpu::BlockOutput to{out.data(), 1};
       cpu::run_block(prepared, kCount, &from, &to);
       for (int64_t i = 0; i < kCount; ++i) {
-        const double want = function(double(in[size_t(i)]));
+        const double want = c.function(double(in[size_t(i)]));
         if (!(std::fabs(want) >= 1.1754944e-38) || std::isinf(float(want))) continue;
         const double ulp = std::ldexp(1.0, std::ilogb(want) - 23);
         const double error = std::fabs(double(out[size_t(i)]) - want) / ulp;
@@ -106,7 +106,7 @@ TEST_P(Targets, WithinTwoUlps) {
       }
       compare();
     }
-    EXPECT_LE(worst, ulps) << name << " at " << at;
+    EXPECT_LE(worst, c.ulps) << c.name << " at " << at;
   }
 }
 

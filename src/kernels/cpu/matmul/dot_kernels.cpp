@@ -271,6 +271,7 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& given
     gemm.y = context.y;
     gemm.y_row_stride = g.ldc;
     gemm.y_bytes = int(y_bytes);
+    gemm.may_stream = !d.epilogue;
     if (d.type == DotType::kU8S8) {
       context.zeros = zero_terms(buffers, d, sums, bound.integer_bias, terms, zeros);
       context.terms = terms;

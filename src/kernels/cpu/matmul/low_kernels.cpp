@@ -378,6 +378,7 @@ void run_bf16(const KernelCall& call, const Buffers& buffers, const ThreadPool& 
   gemm.y = buffers.outputs[0];
   gemm.y_row_stride = l.epilogue.n;
   gemm.y_bytes = int(info(l.epilogue.y).bits / 8);
+  gemm.may_stream = l.epilogue.y != DType::kF16;
   dot_gemm(gemm, buffers.workspace, given.at_most(call.problem.threads));
 }
 
@@ -391,7 +392,8 @@ constinit const Kernel kLowBit = {.name = "cpu.low_bit",
                                   .packing = packing,
                                   .pack = pack,
                                   .prepare = prepare,
-                                  .run = run};
+                                  .run = run,
+                                  .version = 2};
 constinit const Kernel kLowBf16 = {.name = "cpu.low_bit_bf16",
                                    .op = "LowBitMatMul",
                                    .supports = supports_bf16,
@@ -400,6 +402,7 @@ constinit const Kernel kLowBf16 = {.name = "cpu.low_bit_bf16",
                                    .packing = packing_bf16,
                                    .pack = pack_bf16,
                                    .prepare = prepare_bf16,
-                                   .run = run_bf16};
+                                   .run = run_bf16,
+                                   .version = 2};
 
 }  // namespace ridgeline::cpu

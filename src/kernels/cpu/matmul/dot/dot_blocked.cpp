@@ -156,7 +156,8 @@ void dot_blocked(const DotGemm& problem, DotPieceKernel kernel, void* workspace,
   w.panel_bytes = w.blocking.blocks * kDotPanelBlock;
   w.pieces = std::max<int64_t>(1, ceil_div(w.blocking.blocks, kDotPieceBlocks));
   split(w, pool.threads());
-  w.stream = problem.y && dot_streams(problem.y, problem.m, problem.y_row_stride * problem.y_bytes);
+  w.stream =
+      problem.y && problem.may_stream && dot_streams(problem.y, problem.m, problem.y_row_stride * problem.y_bytes);
   const auto run = [&w](int64_t begin, int64_t end, int thread) {
     for (int64_t cell = begin; cell < end; ++cell) run_cell(w, cell, thread);
   };

@@ -43,6 +43,7 @@ struct DotGemm {
   const void* y = nullptr;
   int64_t y_row_stride = 0;  // elements
   int y_bytes = 4;           // of one
+  bool may_stream = true;    // does `finish` honour DotBlock::stream?
 };
 
 /// Should y be stored past the caches? Blocks of 32 columns reach its lines row by row, each in another page, and wait
