@@ -221,7 +221,7 @@ TEST(Quantized, LinearOperatorsSumIntegersToo) {
   if (!sums_integers()) GTEST_SKIP() << "no kernel sums the integers of a convolution";
   Vision g;
   Qdq q(g);
-  const auto zeros = [&](DType type, int64_t n) { return g.graph.add_constant({}, Tensor(type, {n})); };
+  const auto zeros = [&](DType type, int64_t n) { return q.numbers(type, {n}, 0, 0); };
   const ValueId x = g.input("x", {2, 8, 9, 7}, DType::kU8);
   Attributes a = with("group", int64_t(2));
   a.set("pads", std::vector<int64_t>{1, 1, 1, 1});
