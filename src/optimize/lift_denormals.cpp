@@ -1,6 +1,7 @@
 // Weights that hold denormals are multiplied by a power of two that makes all of them normal, and sums by its inverse:
-// the same bits, since rounding does not ask for the exponent. A multiply-add of a denormal takes an assist of the
-// processor, some 400 cycles: two squeeze layers of PP-OCRv4 recognition were a twentieth of the model's time.
+// rounding does not ask for the exponent, so with fused multiply-adds a sum has the same bits. A multiply-add of a
+// denormal takes an assist of the processor, some 400 cycles: two squeeze layers of PP-OCRv4 recognition were a
+// twentieth of the model's time.
 #include <bit>
 #include <cmath>
 
