@@ -53,6 +53,7 @@ struct Engine {
   bool bias, clamp, hook;
   int threads;
   GemmTile tile;
+  int64_t parts_k = 1;
 };
 
 std::ostream& operator<<(std::ostream& out, const Engine& e) {
@@ -72,7 +73,7 @@ void run_engine(const Engine& e, bool few_rows) {
   Gemm g;
   g.m = e.m, g.n = e.n, g.k = e.k;
   g.tile = e.tile;
-  g.may_split_k = true;
+  g.parts_k = e.parts_k;
   int64_t a_span, b_span, b_row, b_col;
   set_strides(e.a_form, e.m, e.k, g.a.row_stride, g.a.k_stride, a_span);
   set_strides(e.b_form % 3, e.k, e.n, b_row, b_col, b_span);
@@ -159,21 +160,27 @@ TEST_P(MatMulTargets, Engine) {
 }
 
 TEST_P(MatMulTargets, LongSumsAreSplit) {
-  const auto parts = [](int64_t m, int64_t n, int64_t k) {
-    Gemm g;
-    g.m = m, g.n = n, g.k = k;
-    g.may_split_k = true;
-    return make_blocking(g, 1).parts_k;
+  run_engine({3, 20, 20001, 0, 3, 1, true, true, true, 2, {}, 3}, false);
+  run_engine({5, 17, 20001, 0, 3, 2, true, true, true, 1, {}, 7}, false);
+  run_engine({5, 33, 9000, 1, 0, 0, true, false, false, 3, {}, 7}, false);
+  run_engine({4, 70, 9001, 2, 1, 2, false, true, false, 2, {}, 2}, false);
+  run_engine({3, 20, 20001, 0, 3, 1, true, true, true, 2, {}, 3}, true);
+  run_engine({1, 7, 30000, 0, 3, 2, true, false, true, 3, {}, 16}, true);
+}
+
+// Where tiles are fewer than threads, and only there.
+TEST(MatMulChoice, SharesKAmongThreads) {
+  const auto chosen = [](std::string_view text, int threads) {
+    Problem problem = parse_problem(*find_op("MatMul"), std::string(text));
+    problem.threads = threads;
+    const Choice choice = choose_kernel(problem, unmeasured_ceilings(threads));
+    return std::string(choice.winner().kernel->name) + "/" + std::to_string(choice.winner().tile.size[0]);
   };
-  EXPECT_EQ(parts(4, panel_width(), 40000), 9);
-  EXPECT_EQ(parts(4, panel_width(), 4000), 1);
-  EXPECT_EQ(parts(4, 40 * panel_width(), 40000), 1);  // tiles enough
-  run_engine({3, 20, 20001, 0, 3, 1, true, true, true, 2}, false);
-  run_engine({5, 17, 20001, 0, 3, 2, true, true, true, 1}, false);
-  run_engine({5, 33, 9000, 1, 0, 0, true, false, false, 3}, false);
-  run_engine({4, 70, 9001, 2, 1, 2, false, true, false, 2}, false);
-  run_engine({3, 20, 20001, 0, 3, 1, true, true, true, 2}, true);
-  run_engine({1, 7, 30000, 0, 3, 2, true, false, true, 3}, true);
+  EXPECT_EQ(chosen("a=f32[1,65536] b=f32[65536,16]!", 8), "cpu.matmul_split_k/4");  // four threads fill the memory
+  EXPECT_EQ(chosen("a=f32[1,65536] b=f32[65536,16]!", 2), "cpu.matmul_split_k/2");
+  EXPECT_EQ(chosen("a=f32[1,65536] b=f32[65536,16]!", 1), "cpu.matvec/0");
+  EXPECT_EQ(chosen("a=f32[1,4096] b=f32[4096,4096]!", 8), "cpu.matvec/0");
+  EXPECT_EQ(chosen("a=f32[512,4096] b=f32[4096,512]!", 8), "cpu.matmul_packed/0");
 }
 
 TEST_P(MatMulTargets, TilesThatAreAskedFor) {

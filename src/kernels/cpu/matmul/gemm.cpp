@@ -219,6 +219,9 @@ int64_t matvec_workspace_bytes(const Gemm& problem, int threads) {
 
 namespace {
 
+// Rows of a partial C are padded to as many floats.
+constexpr int64_t kSumWidth = 16;
+
 // The parts of k, added in their order, and what follows the sum.
 void add_partials(const Blocking& blocking, const float* partials) {
   const Gemm& p = blocking.problem;
@@ -236,15 +239,19 @@ void add_partials(const Blocking& blocking, const float* partials) {
     }
     const float* first = partials + batch * blocking.parts_k * blocking.partial_floats;
     for (int64_t row = 0; row < p.m; ++row) {
-      for (int64_t col = 0; col < p.n; ++col) {
-        const float* at = first + row * partial_row(p) + col;
-        float sum = 0;
-        for (int64_t k = 0; k < blocking.parts_k; ++k) sum += at[k * blocking.partial_floats];
-        sum *= end.alpha;
-        if (bias) sum += bias[col];
-        if (residual) sum += residual[row * end.residual_stride + col];
-        sum = sum < end.low ? end.low : sum;  // written so that NaN passes
-        c[row * p.ldc + col] = sum > end.high ? end.high : sum;
+      for (int64_t col = 0; col < p.n; col += kSumWidth) {
+        float sums[kSumWidth] = {};
+        for (int64_t k = 0; k < blocking.parts_k; ++k) {
+          const float* const at = first + k * blocking.partial_floats + row * partial_row(p) + col;
+          for (int64_t j = 0; j < kSumWidth; ++j) sums[j] += at[j];
+        }
+        for (int64_t j = 0; j < std::min(kSumWidth, p.n - col); ++j) {
+          float sum = sums[j] * end.alpha;
+          if (bias) sum += bias[col + j];
+          if (residual) sum += residual[row * end.residual_stride + col + j];
+          sum = sum < end.low ? end.low : sum;  // written so that NaN passes
+          c[row * p.ldc + col + j] = sum > end.high ? end.high : sum;
+        }
       }
     }
     if (end.hook) end.hook(end.context, {c, p.ldc, batch, 0, 0, p.m, p.n, 0});

@@ -77,7 +77,7 @@ struct GemmTile {
 struct Gemm {
   int64_t m = 0, n = 0, k = 0;
   GemmTile tile;
-  bool may_split_k = false;  // few tiles and a long k: parts of k are summed apart (wants workspace)
+  int64_t parts_k = 1;  // over 1: so many parts of k are summed apart, then added in order (wants workspace)
   MatrixA a;
   MatrixB b;
   float* c = nullptr;
