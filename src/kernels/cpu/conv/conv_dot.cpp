@@ -82,7 +82,8 @@ double estimate(const Problem& p, const Tile&, const Ceilings& ceilings) {
   const double finishing = pixels * double(g.groups * plan.panels) * 2 * 0.4 / threads;
   double copies = 0;
   if (!plan.on_x)
-    copies = double(g.images * g.groups * g.out_h) * double(plan.phases * plan.row_bytes) * 0.05 / threads;
+    copies = double(g.images * g.groups * g.out_h) *
+             double(plan.phases_y * plan.phases_x * plan.cell_blocks * plan.row_bytes()) * 0.05 / threads;
   if (!plan.x_channels_last) copies += double(p.input(0).elements()) * 1.5 / threads;
   if (!p.input(1).is_constant) copies += double(p.input(1).elements()) * 2;
   return std::max(compute + finishing + copies, ceilings.stream_ns(p.read_bytes(), p.write_bytes(), p.threads)) + 500 +
@@ -203,7 +204,7 @@ constexpr Kernel dot_kernel(std::string_view op) {
           .prepare = prepare,
           .run = run,
           .in_place = narrow_in_place,
-          .version = 2};
+          .version = 3};
 }
 
 }  // namespace

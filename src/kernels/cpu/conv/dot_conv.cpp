@@ -6,6 +6,8 @@
 #include "core/integer.h"
 #include "kernels/cpu/conv/dot_plan.h"
 #include "kernels/cpu/matmul/dot/dot_finish.h"
+#include "kernels/cpu/matmul/dot/dot_rows.h"
+#include "kernels/cpu/matmul/dot/dot_sweep.h"
 
 namespace ridgeline::cpu {
 namespace {
@@ -29,63 +31,105 @@ class Runner {
     u.rows = std::min(p_.block_rows, g_.out_h - u.oy);
     u.first_panel = p_.panels * part / p_.panel_parts;
     u.last_panel = p_.panels * (part + 1) / p_.panel_parts;
-    if (u.first_panel == u.last_panel) return;
+    if (u.first_panel == u.last_panel || g_.out_w == 0) return;
     run(u, static_cast<uint8_t*>(c_.workspace) + thread * p_.thread_bytes);
   }
 
  private:
+  /// Output pixels of a unit: pixel i's lines are at data + i * pitch + offsets[step].
+  struct Pixels {
+    const Unit& unit;
+    const uint8_t* data;
+    int64_t pitch, count;
+    const int32_t* row_sums;
+    void* sums;
+  };
+
   void run(const Unit& u, uint8_t* memory) const {
-    uint8_t* copy = memory;
-    int32_t* row_sums = reinterpret_cast<int32_t*>(memory + p_.copy_bytes);
-    void* sums = memory + p_.copy_bytes + p_.row_sums_bytes;
-    const int64_t pixels = (u.rows - 1) * p_.width + g_.out_w;
-    const DotKernels& kernels = dot_kernels(p_.type, pixels >= 8);
+    int32_t* row_sums = reinterpret_cast<int32_t*>(memory + p_.at_row_sums);
     const uint8_t* image = c_.x + (u.image * p_.x.image + u.group * g_.group_in() * p_.x.channel) * p_.element;
-    DotRows a;
-    a.blocks = p_.cell_blocks;
+    Pixels a{u,
+             memory,
+             kDotBlock,
+             (u.rows - 1) * p_.width + g_.out_w,
+             c_.want_row_sums ? row_sums : nullptr,
+             memory + p_.at_sums};
     if (p_.on_x) {
       a.data = image + u.oy * p_.x.row * p_.element;
       a.pitch = p_.x.pixel * p_.element;
     } else {
-      copy_cells(u, image, copy);
-      a.data = copy;
-      a.pitch = p_.step;
-      a.taps = p_.taps();
-      a.offsets = p_.offsets.data();
+      copy_cells(u, image, memory);
     }
-    if (c_.want_row_sums) sum_rows(a, pixels, row_sums);
-
-    const int64_t tiles = ceil_div(pixels, kernels.rows);
-    // Of x itself no more may be read than is there: AMX takes sixteen rows.
-    const int64_t there = kernels.enter && p_.on_x ? (g_.in_h - u.oy) * g_.in_w : INT64_MAX;
-    if (kernels.enter) kernels.enter();
-    for (int64_t panel = u.first_panel; panel < u.last_panel; ++panel) {
-      const uint8_t* b = c_.panels + u.group * p_.group_bytes() + panel * p_.panel_bytes;
-      // A share of the next panel with each tile, as in dot_gemm.cpp.
-      const int64_t share = panel + 1 < u.last_panel ? p_.panel_bytes / tiles / 64 * 64 : 0;
-      int64_t pixel = 0;
-      for (int64_t t = 0; t < tiles; ++t) {
-        const int64_t size = kernels.enter ? std::min<int64_t>(kernels.rows, pixels - pixel)
-                                           : pixels * (t + 1) / tiles - pixels * t / tiles;
-        for (int64_t i = 0; i < share; i += 64) __builtin_prefetch(b + p_.panel_bytes + t * share + i, 0, 2);
-        DotRows tile = a;
-        tile.data += pixel * a.pitch;
-        if (pixel + round_up(size, 16) > there) {
-          if (panel == u.first_panel)
-            for (int64_t r = 0; r < size; ++r)
-              std::memcpy(copy + r * p_.cell, tile.data + r * a.pitch, size_t(p_.cell));
-          tile.data = copy;
-          tile.pitch = p_.cell;
-        }
-        kernels.tile(tile, b, int(size), sums);
-        finish(u, sums, c_.want_row_sums ? row_sums : nullptr, pixel, int(size), panel);
-        pixel += size;
-      }
-    }
-    if (kernels.leave) kernels.leave();
+    if (a.row_sums) sum_rows(a, row_sums);
+    const DotPieceKernel amx =
+        a.count < 8 ? nullptr : dot_piece_kernel(p_.type == DotType::kBf16 ? DotPieceType::kBf16 : DotPieceType::kU8S8);
+    amx ? sweep(a, amx, memory) : tiles(a);
   }
 
-  void finish(const Unit& u, const void* sums, const int32_t* row_sums, int64_t pixel, int size, int64_t panel) const {
+  const uint8_t* panels_of(const Unit& u) const { return c_.panels + u.group * p_.group_bytes(); }
+
+  struct Finished {
+    const Runner* runner;
+    const Pixels* pixels;
+  };
+
+  void sweep(const Pixels& a, DotPieceKernel kernel, uint8_t* memory) const {
+    const Unit& u = a.unit;
+    const Finished context{this, &a};
+    DotSweep s;
+    s.kernel = kernel;
+    s.a = a.data;
+    s.rows = a.count;
+    s.row_bytes = s.pitch = a.pitch;
+    s.offsets = p_.offsets.data();
+    s.panels = panels_of(u);
+    s.blocks = p_.steps();
+    s.panel_bytes = p_.panel_bytes;
+    s.first = u.first_panel, s.last = u.last_panel;
+    s.again = u.oy + u.rows < g_.out_h;
+    s.rows_first = p_.rows_first;
+    s.keep = reinterpret_cast<char*>(memory + p_.at_keep);
+    s.sums = static_cast<char*>(a.sums);
+    if (p_.on_x) {  // of x itself no more may be read than is there
+      const int64_t there = (g_.in_h - u.oy) * g_.in_w, last = (a.count - 1) / kDotSweepRows * kDotSweepRows;
+      if (last + round_up(a.count - last, 16) > there) {
+        for (int64_t i = last; i < a.count; ++i)
+          std::memcpy(memory + (i - last) * p_.cell(), a.data + i * a.pitch, size_t(p_.cell()));
+        s.direct_rows = last;
+        s.rest = memory;
+        s.rest_pitch = p_.cell();
+      }
+    }
+    s.finish = [](const void* given, int64_t row, int rows, int64_t panel, void* sums) {
+      const Finished& f = *static_cast<const Finished*>(given);
+      f.runner->finish(*f.pixels, sums, row, rows, panel);
+    };
+    s.context = &context;
+    dot_pieces_enter();
+    dot_sweep(s);
+    dot_pieces_leave();
+  }
+
+  void tiles(const Pixels& a) const {
+    const Unit& u = a.unit;
+    const DotKernels& kernels = dot_kernels(p_.type);
+    const int64_t count = ceil_div(a.count, kernels.rows);
+    for (int64_t panel = u.first_panel; panel < u.last_panel; ++panel) {
+      const uint8_t* b = panels_of(u) + panel * p_.panel_bytes;
+      // A share of the next panel with each tile, as in dot_gemm.cpp.
+      const int64_t share = panel + 1 < u.last_panel ? p_.panel_bytes / count / 64 * 64 : 0;
+      for (int64_t t = 0; t < count; ++t) {
+        const int64_t pixel = a.count * t / count;
+        const int size = int(a.count * (t + 1) / count - pixel);
+        for (int64_t i = 0; i < share; i += 64) __builtin_prefetch(b + p_.panel_bytes + t * share + i, 0, 2);
+        kernels.tile({a.data + pixel * a.pitch, a.pitch, 1, p_.steps(), p_.offsets.data()}, b, size, a.sums);
+        finish(a, a.sums, pixel, size, panel);
+      }
+    }
+  }
+
+  void finish(const Pixels& a, const void* sums, int64_t pixel, int size, int64_t panel) const {
+    const Unit& u = a.unit;
     DotConvBlock block;
     block.image = u.image;
     block.channel = u.group * g_.group_out() + panel * kDotColumns;
@@ -96,7 +140,7 @@ class Runner {
       const int rows = int(p_.flat ? left : std::min<int64_t>(left, g_.out_w - ox));
       if (rows > 0) {
         block.sums = static_cast<const char*>(sums) + int64_t(done) * kDotColumns * 4;
-        block.row_sums = row_sums ? row_sums + at : nullptr;
+        block.row_sums = a.row_sums ? a.row_sums + at : nullptr;
         block.oy = u.oy + row, block.ox = ox;
         block.rows = rows;
         c_.finish(c_.context, block);
@@ -105,11 +149,10 @@ class Runner {
     }
   }
 
-  void sum_rows(const DotRows& a, int64_t pixels, int32_t* sums) const {
-    for (int64_t i = 0; i < pixels; ++i) {
+  void sum_rows(const Pixels& a, int32_t* sums) const {
+    for (int64_t i = 0; i < a.count; ++i) {
       uint32_t sum = 0;
-      for (int64_t t = 0; t < a.taps; ++t)
-        sum += uint32_t(sum_u8(a.data + i * a.pitch + a.offsets[t], a.blocks * kDotBlock));
+      for (const int64_t offset : p_.offsets) sum += uint32_t(sum_u8(a.data + i * a.pitch + offset, kDotBlock));
       sums[i] = int32_t(sum);
     }
   }
@@ -119,108 +162,105 @@ class Runner {
   void copy_cells(const Unit& u, const uint8_t* image, uint8_t* copy) const {
     const int64_t top = u.oy * g_.stride_h - g_.pad_top;
     for (int64_t phase = 0; phase < g_.stride_h; ++phase) {
-      const int64_t set = p_.phase[size_t(phase)];
+      const int64_t set = p_.phase_y[size_t(phase)];
       if (set < 0) continue;
-      for (int64_t r = 0; r < u.rows + p_.phase_rows - p_.block_rows; ++r) {
+      for (int64_t r = 0; r < p_.copied_rows(u.rows); ++r) {
         const int64_t iy = top + r * g_.stride_h + phase;
-        uint8_t* to = copy + (set * p_.phase_rows + r) * p_.row_bytes;
-        if (iy < 0 || iy >= g_.in_h)
-          fill(to, p_.cells, 0, g_.group_in() * (p_.wide ? g_.kernel_w : 1) * p_.element);
-        else
-          copy_row(image, iy, to);
+        const uint8_t* from = iy < 0 || iy >= g_.in_h ? nullptr : image + iy * p_.x.row * p_.element;
+        uint8_t* to = copy + (set * p_.phases_x * p_.phase_rows + r) * p_.row_bytes();
+        p_.wide ? copy_wide_row(from, to) : copy_row(from, to);
       }
     }
   }
 
-  /// `bytes` from `first` on of each of n cells stand for 0; the rest of a cell is multiplied by nothing.
-  void fill(uint8_t* to, int64_t n, int64_t first, int64_t bytes) const {
-    if (first == 0 && (bytes == p_.cell || c_.zero == 0)) {
-      std::memset(to, c_.zero, size_t(n * p_.cell));
-      return;
-    }
-    for (int64_t i = 0; i < n; ++i, to += p_.cell) {
-      std::memset(to + first, c_.zero, size_t(bytes));
-      std::memset(to + first + bytes, 0, size_t(p_.cell - first - bytes));
-    }
-  }
-
-  /// A pixel's channels.
-  void copy_channels(const uint8_t* from, uint8_t* to) const {
-    const int64_t channels = g_.group_in();
-    if (!p_.x_channels_last) {
-      const int64_t stride = p_.x.channel * p_.element;
-      for (int64_t c = 0; c < channels; ++c) {
-        if (p_.element == 2)
-          std::memcpy(to + 2 * c, from + c * stride, 2);
-        else
-          to[c] = uint8_t(from[c * stride] ^ (p_.flips ? 0x80 : 0));
-      }
-    } else if (p_.flips) {
-      for (int64_t c = 0; c < channels; ++c) to[c] = uint8_t(from[c] ^ 0x80);
-    } else {
-      std::memcpy(to, from, size_t(channels * p_.element));
-    }
-  }
-
-  void copy_row(const uint8_t* image, int64_t iy, uint8_t* to) const {
-    const int64_t bytes = g_.group_in() * p_.element, pixel = p_.x.pixel * p_.element;
-    const uint8_t* from = image + iy * p_.x.row * p_.element;
-    if (p_.wide) return copy_wide_row(from, iy, to);
-    const int64_t before = std::clamp<int64_t>(g_.pad_left, 0, p_.cells);
-    const int64_t after = std::clamp<int64_t>(g_.in_w + g_.pad_left, before, p_.cells);
-    fill(to, before, 0, bytes);
-    fill(to + after * p_.cell, p_.cells - after, 0, bytes);
-    from += (before - g_.pad_left) * pixel;
-    to += before * p_.cell;
-    if (p_.x_channels_last && !p_.flips && pixel == bytes && bytes == p_.cell) {
-      std::memcpy(to, from, size_t((after - before) * bytes));
-      return;
-    }
-    for (int64_t c = before; c < after; ++c, from += pixel, to += p_.cell) {
-      copy_channels(from, to);
-      std::memset(to + bytes, 0, size_t(p_.cell - bytes));
-    }
-  }
-
-  /// A cell of 64 bytes of which `bytes` are wanted; all 64 are read.
-  static void copy_line(const uint8_t* from, const uint8_t* mask, uint8_t* to) {
-    uint64_t words[kDotBlock / 8], kept[kDotBlock / 8];
-    std::memcpy(words, from, kDotBlock);
-    std::memcpy(kept, mask, kDotBlock);
-#pragma GCC unroll 8
-    for (int i = 0; i < kDotBlock / 8; ++i) words[i] &= kept[i];
-    std::memcpy(to, words, kDotBlock);
-  }
-
-  void copy_wide_row(const uint8_t* from, int64_t iy, uint8_t* to) const {
-    const int64_t bytes = g_.group_in() * p_.element, pixel = p_.x.pixel * p_.element, all = bytes * g_.kernel_w;
-    const bool runs = g_.dilation_w == 1 && p_.x_channels_last && !p_.flips && pixel == bytes;
-    // Whole lines may be read as far as the image goes on behind them.
-    int64_t lines = -1;  // up to this pixel
-    uint8_t mask[kDotBlock] = {};
-    if (runs && p_.cell == kDotBlock && p_.x.row * p_.element >= pixel * g_.in_w) {
-      const int64_t behind = (g_.in_h - 1 - iy) * p_.x.row * p_.element + g_.in_w * pixel - kDotBlock;
-      lines = behind < 0 ? -1 : behind / pixel;
-      std::memset(mask, 0xff, size_t(all));
-    }
-    for (int64_t ox = 0; ox < g_.out_w; ++ox, to += p_.cell) {
-      const int64_t left = ox * g_.stride_w - g_.pad_left;
-      if (runs && left >= 0 && left + g_.kernel_w <= g_.in_w) {
-        if (left <= lines) {
-          copy_line(from + left * pixel, mask, to);
-        } else {
-          std::memset(to + all, 0, size_t(p_.cell - all));
-          std::memcpy(to, from + left * pixel, size_t(all));
-        }
+  /// n cells of which `bytes` stand for 0; the rest of a cell is multiplied by nothing.
+  void fill(uint8_t* to, int64_t n, int64_t bytes) const {
+    for (int64_t b = 0; b < p_.cell_blocks; ++b, to += p_.plane_bytes, bytes -= kDotBlock) {
+      if (bytes >= kDotBlock || c_.zero == 0) {
+        std::memset(to, c_.zero, size_t(n * kDotBlock));
         continue;
       }
-      std::memset(to + all, 0, size_t(p_.cell - all));
+      for (int64_t i = 0; i < n; ++i) {
+        std::memset(to + i * kDotBlock, c_.zero, size_t(bytes));
+        std::memset(to + i * kDotBlock + bytes, 0, size_t(kDotBlock - bytes));
+      }
+    }
+  }
+
+  /// `bytes` of n cells, `stride` bytes apart, each a run.
+  void copy_runs(const uint8_t* from, int64_t stride, int64_t n, int64_t bytes, uint8_t* to) const {
+    for (int64_t b = 0; b < p_.cell_blocks; ++b, from += kDotBlock, to += p_.plane_bytes, bytes -= kDotBlock)
+      dot_copy_lines(from, stride, n, int(std::min<int64_t>(bytes, kDotBlock)), p_.flips, to);
+  }
+
+  /// A pixel's channels as bytes [at, ..) of a cell, or what stands for 0 (`from` null).
+  void copy_pixel(const uint8_t* from, int64_t at, uint8_t* cell) const {
+    const int64_t stride = p_.x.channel * p_.element;
+    for (int64_t c = 0; c < g_.group_in(); ++c, at += p_.element) {
+      uint8_t* to = cell + at / kDotBlock * p_.plane_bytes + at % kDotBlock;
+      if (!from)
+        std::memset(to, c_.zero, size_t(p_.element));
+      else if (p_.element == 2)
+        std::memcpy(to, from + c * stride, 2);
+      else
+        *to = uint8_t(from[c * stride] ^ (p_.flips ? 0x80 : 0));
+    }
+  }
+  void clear_cell(uint8_t* to) const {
+    for (int64_t b = 0; b < p_.cell_blocks; ++b) std::memset(to + b * p_.plane_bytes, 0, kDotBlock);
+  }
+
+  /// `from` null: outside the image.
+  void copy_row(const uint8_t* from, uint8_t* to) const {
+    const int64_t bytes = g_.group_in() * p_.element, pixel = p_.x.pixel * p_.element, stride = g_.stride_w;
+    for (int64_t phase = 0; phase < stride; ++phase) {
+      const int64_t set = p_.phase_x[size_t(phase)];
+      if (set < 0) continue;
+      uint8_t* cells = to + set * p_.phase_rows * p_.row_bytes();
+      // Cell i is column i * stride + phase - pad_left.
+      const int64_t shift = g_.pad_left - phase;
+      int64_t before = 0, after = 0;
+      if (from) {
+        before = std::clamp<int64_t>(ceil_div(std::max<int64_t>(shift, 0), stride), 0, p_.width);
+        const int64_t end = g_.in_w + shift;  // first i * stride outside
+        after = std::clamp<int64_t>(end > 0 ? ceil_div(end, stride) : 0, before, p_.width);
+      }
+      fill(cells, before, bytes);
+      fill(cells + after * kDotBlock, p_.width - after, bytes);
+      if (before == after) continue;
+      const uint8_t* first = from + (before * stride - shift) * pixel;
+      cells += before * kDotBlock;
+      if (p_.x_channels_last) {
+        copy_runs(first, stride * pixel, after - before, bytes, cells);
+        continue;
+      }
+      for (int64_t i = before; i < after; ++i, first += stride * pixel, cells += kDotBlock) {
+        clear_cell(cells);
+        copy_pixel(first, 0, cells);
+      }
+    }
+  }
+
+  void copy_wide_row(const uint8_t* from, uint8_t* to) const {
+    const int64_t bytes = g_.group_in() * p_.element, pixel = p_.x.pixel * p_.element, stride = g_.stride_w;
+    if (!from) return fill(to, p_.width, bytes * g_.kernel_w);
+    // Output pixels [first, last) whose taps are one run within the row.
+    const bool runs = p_.x_channels_last && (g_.kernel_w == 1 || (g_.dilation_w == 1 && pixel == bytes));
+    int64_t first = 0, last = 0;
+    if (runs) {
+      first = std::min(ceil_div(g_.pad_left, stride), g_.out_w);
+      const int64_t end = g_.in_w - g_.kernel_w + g_.pad_left;  // the last left edge that fits
+      last = std::clamp<int64_t>(end < 0 ? 0 : end / stride + 1, first, g_.out_w);
+      copy_runs(from + (first * stride - g_.pad_left) * pixel, stride * pixel, last - first, bytes * g_.kernel_w,
+                to + first * kDotBlock);
+    }
+    for (int64_t ox = 0; ox < g_.out_w; ++ox) {
+      if (ox == first && ox < last) ox = last;
+      if (ox == g_.out_w) break;
+      clear_cell(to + ox * kDotBlock);
       for (int64_t kx = 0; kx < g_.kernel_w; ++kx) {
-        const int64_t ix = left + kx * g_.dilation_w;
-        if (ix < 0 || ix >= g_.in_w)
-          std::memset(to + kx * bytes, c_.zero, size_t(bytes));
-        else
-          copy_channels(from + ix * pixel, to + kx * bytes);
+        const int64_t ix = ox * stride - g_.pad_left + kx * g_.dilation_w;
+        copy_pixel(ix < 0 || ix >= g_.in_w ? nullptr : from + ix * pixel, kx * bytes, to + ox * kDotBlock);
       }
     }
   }

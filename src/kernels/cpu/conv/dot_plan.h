@@ -1,9 +1,10 @@
 // Convolutions on the narrow products' tiles (kernels/cpu/matmul/dot), channels last in y. The image's rows are copied
-// block by block into cells of whole 64 bytes with the padding written out, so that a tile's rows, output pixels, lie
-// a constant step apart for each tap, across the ends of output rows too; a 1x1 convolution reads x as it is.
+// block by block into cells of whole lines of 64 bytes with the padding written out; line b of all cells is a plane.
+// So a tile's rows, output pixels, are lines one after another for each tap, across the ends of output rows too; a 1x1
+// convolution reads x as it is.
 //
 // A cell holds a pixel's channels, or (`wide`) all taps of one kernel row for one output pixel: with few channels those
-// fill it better. Rows of cells are sorted by their number modulo the stride, so that output rows are one pitch apart.
+// fill it better. Rows and columns of cells are sorted by their number modulo the stride.
 #pragma once
 
 #include <cstdint>
@@ -23,20 +24,24 @@ struct DotConvPlan {
   bool flips = false;            // i8: 128 is added
   bool on_x = false;             // tiles read x itself
   bool wide = false;
-  bool flat = false;                             // y's pixels of a block are one run (rows join)
-  int64_t cell_blocks = 1, cell = 0, cells = 0;  // of 64 bytes; bytes; cells in a row
-  int64_t step = 0;                              // bytes from an output pixel's cell to the next pixel's
-  int64_t width = 0;                             // steps from an output row to the next, at least out_w
-  int64_t row_bytes = 0;
-  std::vector<int64_t> phase;  // of an input row modulo the stride: which set of rows it is copied to; -1: none
-  int64_t phases = 0, phase_rows = 0;
-  std::vector<int64_t> offsets;         // of each run of taps
+  bool flat = false;        // y's pixels of a block are one run (rows join)
+  bool rows_first = false;  // dot_sweep.h
+  int64_t cell_blocks = 1;  // lines of a cell
+  int64_t width = 0;        // lines of a plane from an output row to the next, at least out_w
+  /// Of an input row or column modulo the stride: which set of rows, or columns, it is copied to; -1: none.
+  std::vector<int64_t> phase_y, phase_x;
+  int64_t phases_y = 0, phases_x = 0, phase_rows = 0;
+  int64_t plane_bytes = 0;
+  std::vector<int64_t> offsets;         // of each step: tap by tap, line by line
   int64_t panels = 0, panel_bytes = 0;  // of a group
   int64_t block_rows = 0, row_blocks = 0, panel_parts = 1;
-  int64_t copy_bytes = 0, row_sums_bytes = 0, thread_bytes = 0;
+  int64_t at_row_sums = 0, at_keep = 0, at_sums = 0, thread_bytes = 0;  // in a thread's workspace
   int threads = 1;
 
-  int64_t taps() const { return int64_t(offsets.size()); }
+  int64_t steps() const { return int64_t(offsets.size()); }
+  int64_t cell() const { return cell_blocks * kDotBlock; }
+  int64_t row_bytes() const { return width * kDotBlock; }
+  int64_t copied_rows(int64_t rows) const { return rows + phase_rows - block_rows; }
   int64_t units() const { return g.groups * g.images * row_blocks * panel_parts; }
   int64_t workspace_bytes() const { return thread_bytes * threads; }
   int64_t group_bytes() const { return panels * panel_bytes; }

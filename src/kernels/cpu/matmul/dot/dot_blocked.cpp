@@ -2,18 +2,18 @@
 
 #include <algorithm>
 
+#include "core/integer.h"
 #include "kernels/cpu/matmul/dot/dot_finish.h"
 #include "kernels/cpu/matmul/dot/dot_rows.h"
+#include "kernels/cpu/matmul/dot/dot_sweep.h"
 #include "machine/probe.h"
 
 namespace ridgeline::cpu {
 namespace {
 
-constexpr int kRows = 32;  // of a tile
+constexpr int kRows = kDotSweepRows;
 constexpr int64_t kSumsBytes = kRows * kDotColumns * 4;
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 int64_t element_bytes(DotType type) { return type == DotType::kBf16 ? 2 : 1; }
 
 struct Blocking {
@@ -39,7 +39,7 @@ struct Work {
   DotPieceKernel kernel;
   Blocking blocking;
   char* workspace;
-  int64_t panels, panel_bytes, pieces;
+  int64_t panels, panel_bytes;
   int64_t parts_rows, parts_cols;
   bool stream;
 };
@@ -82,49 +82,45 @@ void pack_rows(const Work& w, char* own, int64_t begin, int64_t end) {
   }
 }
 
+struct Finished {
+  const Work* work;
+  int64_t begin;
+  const int32_t* row_sums;
+};
+
+void finish_tile(const void* context, int64_t row, int rows, int64_t panel, void* sums) {
+  const Finished& f = *static_cast<const Finished*>(context);
+  const DotGemm& p = f.work->p;
+  const int64_t col = panel * kDotColumns;
+  p.finish(p.context, {sums, p.want_row_sums ? f.row_sums + row : nullptr, f.begin + row, col, rows,
+                       int(std::min<int64_t>(kDotColumns, p.n - col)), f.work->stream});
+}
+
 void run_rows(const Work& w, char* own, int64_t begin, int64_t end, int64_t first, int64_t last, bool more) {
   const DotGemm& p = w.p;
   const Blocking& b = w.blocking;
-  const uint8_t* tiles = reinterpret_cast<const uint8_t*>(own);
-  const int32_t* row_sums = reinterpret_cast<const int32_t*>(own + b.row_sums);
-  char *keep = own + b.keep, *sums = keep + b.rows * kDotColumns * 4;
-  const int64_t count = ceil_div(end - begin, kRows), pieces = count > 1 ? w.pieces : 1;
-  for (int64_t panel = first; panel < last; ++panel) {
-    const int64_t col = panel * kDotColumns, cols = std::min<int64_t>(kDotColumns, p.n - col);
-    DotPiece piece;
-    piece.a_rows = 16 * b.blocks * kDotBlock;
-    piece.next_lines = int(ceil_div(kDotPanelBlock / 64, count));
-    for (int64_t k = 0, i = 0; i < pieces; ++i) {
-      const int64_t k_end = b.blocks * (i + 1) / pieces;
-      piece.b = p.panels + panel * w.panel_bytes + k * kDotPanelBlock;
-      piece.blocks = k_end - k;
-      // The next piece, or the first again for the next rows.
-      const bool next = i + 1 < pieces || panel + 1 < last;
-      const uint8_t* from = next ? piece.b + piece.blocks * kDotPanelBlock : p.panels + first * w.panel_bytes;
-      const uint8_t* to = next || more ? from + piece.blocks * kDotPanelBlock : from;
-      for (int64_t row = begin; row < end; row += kRows) {
-        piece.rows = int(std::min<int64_t>(kRows, end - row));
-        piece.a = tiles + (row - begin) * b.blocks * kDotBlock + k * 1024;
-        char* own_sums = keep + (row - begin) * kDotColumns * 4;
-        piece.from = i ? own_sums : nullptr;
-        piece.to = i + 1 < pieces ? own_sums : sums;
-        piece.next = from;
-        piece.next_end = to;
-        piece.y = nullptr;
-        if (i + 1 == pieces && p.y && !w.stream) {
-          piece.y = static_cast<const uint8_t*>(p.y) + (row * p.y_row_stride + col) * p.y_bytes;
-          piece.y_row = p.y_row_stride * p.y_bytes;
-          piece.y_row_bytes = int(cols * p.y_bytes);
-        }
-        w.kernel(piece);
-        from = std::min(to, from + piece.next_lines * piece.blocks * 64);
-        if (i + 1 < pieces) continue;
-        p.finish(p.context, {sums, p.want_row_sums ? row_sums + (row - begin) : nullptr, row, col, piece.rows,
-                             int(cols), w.stream});
-      }
-      k = k_end;
-    }
+  const Finished context{&w, begin, reinterpret_cast<const int32_t*>(own + b.row_sums)};
+  DotSweep s;
+  s.kernel = w.kernel;
+  s.a = reinterpret_cast<const uint8_t*>(own);
+  s.rows = end - begin;
+  s.row_bytes = b.blocks * kDotBlock;
+  s.panels = p.panels;
+  s.blocks = b.blocks;
+  s.panel_bytes = w.panel_bytes;
+  s.first = first, s.last = last;
+  s.again = more;
+  s.keep = own + b.keep;
+  s.sums = s.keep + b.rows * kDotColumns * 4;
+  if (p.y && !w.stream) {
+    s.y = static_cast<const uint8_t*>(p.y) + begin * p.y_row_stride * p.y_bytes;
+    s.y_row = p.y_row_stride * p.y_bytes;
+    s.y_row_bytes = p.n * p.y_bytes;
+    s.y_panel = kDotColumns * p.y_bytes;
   }
+  s.finish = finish_tile;
+  s.context = &context;
+  dot_sweep(s);
 }
 
 void run_cell(const Work& w, int64_t cell, int thread) {
@@ -151,10 +147,9 @@ int64_t dot_blocked_workspace(DotType type, int64_t m, int64_t k, int threads) {
 
 void dot_blocked(const DotGemm& problem, DotPieceKernel kernel, void* workspace, const ThreadPool& pool) {
   Work w{problem, kernel, blocking_of(problem.type, problem.m, problem.k), static_cast<char*>(workspace), 0, 0, 1,
-         1,       1};
+         1,       false};
   w.panels = ceil_div(problem.n, kDotColumns);
   w.panel_bytes = w.blocking.blocks * kDotPanelBlock;
-  w.pieces = std::max<int64_t>(1, ceil_div(w.blocking.blocks, kDotPieceBlocks));
   split(w, pool.threads());
   w.stream =
       problem.y && problem.may_stream && dot_streams(problem.y, problem.m, problem.y_row_stride * problem.y_bytes);

@@ -149,7 +149,7 @@ void dot_gemm(const DotGemm& problem, void* workspace, const ThreadPool& pool) {
   if (const DotPieceKernel amx = amx_for(problem.type, problem.m)) return dot_blocked(problem, amx, workspace, pool);
   const int threads = pool.threads();
   uint8_t* at = static_cast<uint8_t*>(workspace);
-  Work w{problem, dot_kernels(problem.type, false), at, nullptr, nullptr, 0, 0, 0, 0, 0, 1, 1, false};
+  Work w{problem, dot_kernels(problem.type), at, nullptr, nullptr, 0, 0, 0, 0, 0, 1, 1, false};
   at += a_bytes(problem.type, problem.m, problem.k);
   if (problem.want_row_sums) w.row_sums = reinterpret_cast<int32_t*>(at);
   at += sums_bytes(problem.m);

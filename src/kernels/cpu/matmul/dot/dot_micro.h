@@ -29,20 +29,16 @@ struct DotRows {
 };
 
 /// sums[r][32] (4 bytes each, 128 bytes a row) = sum over all blocks of k of A's row r and B's panel, whose blocks
-/// stand in the order of the runs. Rows up to a multiple of 16 are read in A and written in sums by the kernels that
-/// work on 16 at a time.
+/// stand in the order of the runs.
 using DotTile = void (*)(const DotRows& a, const uint8_t* panel, int rows, void* sums);
 
 struct DotKernels {
-  std::string_view isa;       // "amx", "avx512_vnni", ...
-  int rows = 0;               // of the largest tile
-  DotTile tile = nullptr;     // null: this machine has no such instructions
-  void (*enter)() = nullptr;  // on each thread before its first tile (AMX: the tiles' shape)
-  void (*leave)() = nullptr;  // after its last
+  std::string_view isa;    // "amx", "avx512_vnni", ...
+  int rows = 0;            // of the largest tile
+  DotTile tile = nullptr;  // null: this machine has no such instructions
 };
 
-/// The machine's best for the type, as RIDGELINE_ISA allows. `want_amx` false: without AMX, whose tiles of 16 rows do
-/// not pay for few rows.
-const DotKernels& dot_kernels(DotType type, bool want_amx = true);
+/// The machine's best for the type, as RIDGELINE_ISA allows, but for AMX (dot_pieces.h).
+const DotKernels& dot_kernels(DotType type);
 
 }  // namespace ridgeline::cpu

@@ -1,4 +1,4 @@
-// The tiles on x86: AVX2, AVX-VNNI, AVX-512 with VNNI or BF16, AMX. Each function is compiled for its own instruction
+// The tiles on x86: AVX2, AVX-VNNI, AVX-512 with VNNI or BF16. Each function is compiled for its own instruction
 // set and is reached only where the CPU has it. Source of the instructions: Intel 64 and IA-32 manual, volume 2.
 #include "kernels/cpu/matmul/dot/dot_micro.h"
 #include "kernels/cpu/simd.h"
@@ -167,91 +167,18 @@ Rows bf16_fma_of(int rows) {
   return kTable[rows];
 }
 
-// ---- AMX: tiles of 16 rows by 64 bytes; 0 to 3 are the sums of 32 x 32, 4 and 5 rows of A, 6 and 7 columns of B.
-
-#define RIDGELINE_AMX __attribute__((target("amx-tile,amx-int8,amx-bf16")))
-
-struct alignas(64) TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-
-// Not on the stack: GCC's intrinsic tells the compiler of its first eight bytes alone, and the stores of the others
-// went away.
-constexpr TileConfig kTileConfig;
-RIDGELINE_AMX void enter_amx() { _tile_loadconfig(&kTileConfig); }
-RIDGELINE_AMX void leave_amx() { _tile_release(); }
-
-template <DotType kType>
-RIDGELINE_AMX void tile_amx(const DotRows& from, const uint8_t* b, int rows, void* sums) {
-  const size_t pitch = size_t(from.pitch);
-  _tile_zero(0);
-  _tile_zero(1);
-  if (rows <= 16) {
-    for (int64_t t = 0; t < from.taps; ++t) {
-      const uint8_t* a = from.data + from.offsets[t];
-      for (int64_t block = 0; block < from.blocks; ++block, a += kDotBlock, b += kDotPanelBlock) {
-        _tile_loadd(4, a, pitch);
-        _tile_loadd(6, b, kStepBytes);
-        _tile_loadd(7, b + 64, kStepBytes);
-        if constexpr (kType == DotType::kU8S8) {
-          _tile_dpbusd(0, 4, 6);
-          _tile_dpbusd(1, 4, 7);
-        } else {
-          _tile_dpbf16ps(0, 4, 6);
-          _tile_dpbf16ps(1, 4, 7);
-        }
-      }
-    }
-  } else {
-    _tile_zero(2);
-    _tile_zero(3);
-    for (int64_t t = 0; t < from.taps; ++t) {
-      const uint8_t *a = from.data + from.offsets[t], *a2 = a + 16 * from.pitch;
-      for (int64_t block = 0; block < from.blocks; ++block, a += kDotBlock, a2 += kDotBlock, b += kDotPanelBlock) {
-        _tile_loadd(6, b, kStepBytes);
-        _tile_loadd(4, a, pitch);
-        _tile_loadd(7, b + 64, kStepBytes);
-        _tile_loadd(5, a2, pitch);
-        if constexpr (kType == DotType::kU8S8) {
-          _tile_dpbusd(0, 4, 6);
-          _tile_dpbusd(1, 4, 7);
-          _tile_dpbusd(2, 5, 6);
-          _tile_dpbusd(3, 5, 7);
-        } else {
-          _tile_dpbf16ps(0, 4, 6);
-          _tile_dpbf16ps(1, 4, 7);
-          _tile_dpbf16ps(2, 5, 6);
-          _tile_dpbf16ps(3, 5, 7);
-        }
-      }
-    }
-    _tile_stored(2, static_cast<char*>(sums) + 16 * kStepBytes, kStepBytes);
-    _tile_stored(3, static_cast<char*>(sums) + 16 * kStepBytes + 64, kStepBytes);
-  }
-  _tile_stored(0, sums, kStepBytes);
-  _tile_stored(1, static_cast<char*>(sums) + 64, kStepBytes);
-}
-
 constexpr DotKernels kNone;
 constexpr DotKernels kVnni{"avx512_vnni", 14, any_rows<vnni_of>};
 constexpr DotKernels kBf16{"avx512_bf16", 14, any_rows<bf16_of>};
 constexpr DotKernels kMaddubs{"avx2", 6, any_rows<maddubs_of>};
 constexpr DotKernels kBf16Fma{"avx2", 6, any_rows<bf16_fma_of>};
-constexpr DotKernels kAmxInt8{"amx_int8", 32, tile_amx<DotType::kU8S8>, enter_amx, leave_amx};
-constexpr DotKernels kAmxBf16{"amx_bf16", 32, tile_amx<DotType::kBf16>, enter_amx, leave_amx};
 
 }  // namespace
 
-const DotKernels& dot_kernels(DotType type, bool want_amx) {
+const DotKernels& dot_kernels(DotType type) {
   if (active_isa() == Isa::kScalar) return kNone;
   const bool wide = active_isa() == Isa::kAvx512;
-  if (type == DotType::kU8S8) {
-    if (wide && want_amx && has_feature("amx_int8")) return kAmxInt8;
-    return wide && has_feature("avx512_vnni") ? kVnni : kMaddubs;
-  }
-  if (wide && want_amx && has_feature("amx_bf16")) return kAmxBf16;
+  if (type == DotType::kU8S8) return wide && has_feature("avx512_vnni") ? kVnni : kMaddubs;
   return wide && has_feature("avx512_bf16") ? kBf16 : kBf16Fma;
 }
 
@@ -260,7 +187,7 @@ const DotKernels& dot_kernels(DotType type, bool want_amx) {
 #else
 
 namespace ridgeline::cpu {
-const DotKernels& dot_kernels(DotType, bool) {
+const DotKernels& dot_kernels(DotType) {
   static constexpr DotKernels kNone;
   return kNone;
 }

@@ -14,13 +14,16 @@ namespace ridgeline::cpu {
 inline constexpr int64_t kDotPieceBlocks = 16;  // at most, if more than one tile's rows use a piece
 
 struct DotPiece {
-  const uint8_t* a = nullptr;  // [rows / 16][all blocks][16][64]
-  int64_t a_rows = 0;          // bytes from 16 rows to the next
-  const uint8_t* b = nullptr;  // of a panel
-  int64_t blocks = 0;          // of this piece
-  int rows = 0;                // at most 32; above 16 two tiles' rows are worked on
-  const void* from = nullptr;  // sums of the pieces before, [rows][32]; null: none
-  void* to = nullptr;          // may be the same
+  const uint8_t* a = nullptr;        // [rows / 16][all blocks][16][64], or:
+  const int64_t* offsets = nullptr;  // of each block of this piece from `a`
+  int64_t a_pitch = 64;              // bytes from row to row of a block
+  int64_t a_rows = 0;                // bytes from 16 rows to the next
+  bool keep_a = false;               // A's rows stay in the first cache and B passes by, not the other way round
+  const uint8_t* b = nullptr;        // of a panel
+  int64_t blocks = 0;                // of this piece
+  int rows = 0;                      // at most 32; above 16 two tiles' rows are worked on
+  const void* from = nullptr;        // sums of the pieces before, [rows][32]; null: none
+  void* to = nullptr;                // may be the same
   /// What is fetched meanwhile, a little at each step: many at once take the buffers through which the second cache
   /// answers, too, and the tiles wait (1024 cubed in bf16: 3.1 ms so, 2.1 spread, none 2.4).
   const uint8_t *next = nullptr, *next_end = nullptr;  // into the second cache

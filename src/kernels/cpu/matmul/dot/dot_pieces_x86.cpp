@@ -48,7 +48,7 @@ RIDGELINE_AMX inline __attribute__((always_inline)) void multiply_second() {
   }
 }
 
-template <DotPieceType kType, bool kTwo>
+template <DotPieceType kType, bool kTwo, bool kKeepA>
 RIDGELINE_AMX void tiles(const DotPiece& p) {
   const char* from = static_cast<const char*>(p.from);
   if (from) {
@@ -66,14 +66,23 @@ RIDGELINE_AMX void tiles(const DotPiece& p) {
       _tile_zero(3);
     }
   }
-  const uint8_t *a = p.a, *a2 = p.a + p.a_rows, *b = p.b, *next = p.next, *y = p.y;
+  const uint8_t *b = p.b, *next = p.next, *y = p.y;
+  const int64_t pitch = p.a_pitch;
   int y_rows = p.y ? p.rows : 0;  // left
   const int y_step = p.y && p.blocks ? int((p.rows + p.blocks - 1) / p.blocks) : 0;
-  for (int64_t block = 0; block < p.blocks; ++block, a += 1024, a2 += 1024, b += kDotPanelBlock) {
-    _tile_loadd(6, b, kRowBytes);
-    _tile_stream_loadd(4, a, 64);
-    _tile_loadd(7, b + 64, kRowBytes);
-    if constexpr (kTwo) _tile_stream_loadd(5, a2, 64);
+  for (int64_t block = 0; block < p.blocks; ++block, b += kDotPanelBlock) {
+    const uint8_t* a = p.a + (p.offsets ? p.offsets[block] : block * 1024);
+    if constexpr (kKeepA) {
+      _tile_stream_loadd(6, b, kRowBytes);
+      _tile_loadd(4, a, pitch);
+      _tile_stream_loadd(7, b + 64, kRowBytes);
+      if constexpr (kTwo) _tile_loadd(5, a + p.a_rows, pitch);
+    } else {
+      _tile_loadd(6, b, kRowBytes);
+      _tile_stream_loadd(4, a, pitch);
+      _tile_loadd(7, b + 64, kRowBytes);
+      if constexpr (kTwo) _tile_stream_loadd(5, a + p.a_rows, pitch);
+    }
     multiply_first<kType>();
     if constexpr (kTwo) multiply_second<kType>();
     for (int i = 0; i < p.next_lines && next < p.next_end; ++i, next += 64) __builtin_prefetch(next, 0, 2);
@@ -93,7 +102,10 @@ RIDGELINE_AMX void tiles(const DotPiece& p) {
 
 template <DotPieceType kType>
 void piece(const DotPiece& p) {
-  p.rows > 16 ? tiles<kType, true>(p) : tiles<kType, false>(p);
+  if (p.keep_a)
+    p.rows > 16 ? tiles<kType, true, true>(p) : tiles<kType, false, true>(p);
+  else
+    p.rows > 16 ? tiles<kType, true, false>(p) : tiles<kType, false, false>(p);
 }
 
 RIDGELINE_AMX void enter() { _tile_loadconfig(&kTileConfig); }

@@ -51,6 +51,30 @@ void Scatter(const uint8_t* row, int64_t blocks, uint8_t* to) {
     for (int i = 0; i < 64; i += lanes) hn::StoreU(hn::LoadU(d, row + i), d, to + i);
 }
 
+void CopyLines(const uint8_t* from, int64_t stride, int64_t count, int bytes, bool flips, uint8_t* to) {
+  const hn::CappedTag<uint8_t, 64> d;
+  const int lanes = int(hn::Lanes(d));
+  if (bytes == 64 && !flips) {
+    for (int64_t j = 0; j < count; ++j, from += stride, to += 64)
+      for (int i = 0; i < 64; i += lanes) hn::StoreU(hn::LoadU(d, from + i), d, to + i);
+    return;
+  }
+#if HWY_TARGET == HWY_AVX3  // whose masked loads of bytes touch no others
+  const auto wanted = hn::FirstN(d, size_t(bytes));
+  const auto flip = hn::IfThenElseZero(wanted, hn::Set(d, uint8_t(flips ? 0x80 : 0)));
+  for (int64_t j = 0; j < count; ++j, from += stride, to += 64)
+    hn::StoreU(hn::Xor(hn::MaskedLoad(wanted, d, from), flip), d, to);
+#else
+  for (int64_t j = 0; j < count; ++j, from += stride, to += 64) {
+    if (flips)
+      Flip(from, bytes, to);
+    else
+      std::memcpy(to, from, size_t(bytes));
+    std::memset(to + bytes, 0, size_t(64 - bytes));
+  }
+#endif
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace
 }  // namespace ridgeline::cpu
@@ -62,6 +86,7 @@ namespace {
 HWY_EXPORT(Flip);
 HWY_EXPORT(ToBf16);
 HWY_EXPORT(Scatter);
+HWY_EXPORT(CopyLines);
 }  // namespace
 
 void dot_copy_row(DotType type, const void* source, DType dtype, int64_t k, uint8_t* to, int64_t padded) {
@@ -76,6 +101,9 @@ void dot_copy_row(DotType type, const void* source, DType dtype, int64_t k, uint
 }
 void dot_scatter_row(const uint8_t* row, int64_t blocks, uint8_t* to) {
   HWY_DYNAMIC_DISPATCH(Scatter)(row, blocks, to);
+}
+void dot_copy_lines(const uint8_t* from, int64_t stride, int64_t count, int bytes, bool flips, uint8_t* to) {
+  HWY_DYNAMIC_DISPATCH(CopyLines)(from, stride, count, bytes, flips, to);
 }
 
 }  // namespace ridgeline::cpu

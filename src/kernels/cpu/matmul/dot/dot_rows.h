@@ -12,5 +12,7 @@ namespace ridgeline::cpu {
 void dot_copy_row(DotType type, const void* source, DType dtype, int64_t k, uint8_t* to, int64_t padded);
 /// `blocks` times 64 bytes to places 1 KiB apart: a row of AMX's tiles.
 void dot_scatter_row(const uint8_t* row, int64_t blocks, uint8_t* to);
+/// `count` times `bytes` (at most 64), `stride` apart, to lines of 64 with zeros behind; `flips` adds 128 to each.
+void dot_copy_lines(const uint8_t* from, int64_t stride, int64_t count, int bytes, bool flips, uint8_t* to);
 
 }  // namespace ridgeline::cpu
