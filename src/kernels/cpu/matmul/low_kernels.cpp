@@ -20,6 +20,9 @@ namespace {
 
 int64_t round_up(int64_t a, int64_t b) { return (a + b - 1) / b * b; }
 constexpr int kTileRows = 32;
+// Of the levels that are to stand side by side: an odd number of lines, which do not meet in one set of the first
+// cache.
+int64_t packed_pitch(const LowShape& s) { return (round_up(s.k, 64) / 64 | 1) * 64; }
 
 struct LowProduct {
   LowShape shape;
@@ -60,7 +63,8 @@ LowProduct low_product(const Problem& p) {
   }
   l.threads = at;
   l.scales_bytes = s.bits == 16 ? 0 : round_up(s.chunks * kLowColumns * 4, 64);
-  l.widened_bytes = s.quantize ? round_up(s.k * 4, 64) + round_up(s.k, 64) + 3 * round_up(s.chunks * 4, 64) : 0;
+  const int64_t apart = l.packed ? l.packed * packed_pitch(s) : round_up(s.k, 64);
+  l.widened_bytes = s.quantize ? round_up(s.k * 4, 64) + apart + 3 * round_up(s.chunks * 4, 64) : 0;
   l.unpacked_bytes = l.packed && s.bits == 4 ? s.k * kLowColumns : 0;
   l.work_bytes = l.amx ? low_amx_bytes(s) : kTileRows * kLowColumns * 4 + l.unpacked_bytes;
   l.thread_bytes = 2 * l.scales_bytes + l.widened_bytes + l.work_bytes;
@@ -111,6 +115,11 @@ class Run {
         stream_(s_.m > 1 && dot_streams(buffers.outputs[0], s_.m, s_.n * info(s_.y).bits / 8)) {}
 
   void activations(int64_t begin, int64_t end, int thread) const {
+    if (l_.packed) {
+      for (int64_t tile = begin; tile < end; ++tile)
+        pack_rows(tile * l_.packed, std::min(s_.m, (tile + 1) * l_.packed), own(thread) + 2 * l_.scales_bytes);
+      return;
+    }
     const int64_t bytes = info(s_.a).bits / 8;
     for (int64_t r = begin; r < end; ++r) {
       const char* from = static_cast<const char*>(buffers_.inputs[0]) + r * s_.k * bytes;
@@ -125,10 +134,6 @@ class Run {
         row = reinterpret_cast<const float*>(wide);
       }
       int8_t* apart = reinterpret_cast<int8_t*>(wide + round_up(s_.k * 4, 64));
-      if (l_.packed) {
-        pack_row(row, r, apart);
-        continue;
-      }
       low_quantize(row, s_.k, s_.act_block, s_.chunk, s_.offset, l_.amx ? apart : levels(r), chunks<float>(l_.scale, r),
                    chunks<float>(l_.weighted, r), chunks<int32_t>(l_.start, r));
       if (l_.amx)  // into tiles of 16 rows by 64
@@ -145,7 +150,7 @@ class Run {
     // A block of rows stays in the second cache while all panels pass by.
     const int64_t most = l_.packed ? l_.packed : s_.quantize ? l_.dot.rows : kLowRows;
     const int64_t room =
-        std::max<int64_t>(1, this_cpu().caches.l2 / 2 / std::max<int64_t>(1, l_.a_pitch) / most) * most;
+        std::max<int64_t>(1, this_cpu().caches.l2 * 9 / 16 / std::max<int64_t>(1, l_.a_pitch) / most) * most;
     const int64_t passes = (s_.m + room - 1) / room;  // as equal as can be
     const int64_t fit = l_.amx ? low_amx_rows(s_) : round_up((s_.m + passes - 1) / passes, most);
     for (int64_t first = 0; first < s_.m; first += fit) {
@@ -153,7 +158,7 @@ class Run {
       for (int64_t panel = begin; panel < end; ++panel) {
         const uint8_t* w = static_cast<const uint8_t*>(buffers_.inputs[1]) + panel * s_.panel_bytes();
         if (s_.bits != 16) low_scales(sources(panel), scale, s_.subtracts() ? low : nullptr);
-        if (panel + 1 < end) fetch_scales(panel + 1);
+        if (panel + 1 < end && !l_.packed) fetch_scales(panel + 1);
         const LowScales scales{scale, s_.subtracts() ? low : nullptr};
         if (l_.amx) {
           const int rows = int(last - first);
@@ -187,20 +192,29 @@ class Run {
     return reinterpret_cast<T*>(workspace_ + offset) + row * s_.chunks;
   }
 
-  // A row into its tile: fours of levels and numbers of chunks `packed` apart.
-  void pack_row(const float* row, int64_t r, int8_t* own) const {
-    const int64_t rows = l_.packed, bytes = round_up(s_.chunks * 4, 64);
-    float *scale = reinterpret_cast<float*>(own + round_up(s_.k, 64)), *weighted = scale + bytes / 4;
-    int32_t* start = reinterpret_cast<int32_t*>(weighted + bytes / 4);
-    low_quantize(row, s_.k, s_.act_block, s_.chunk, s_.offset, own, scale, weighted, start);
-    const int64_t first = r / rows * rows, at = r % rows;
-    int8_t* to = levels(first) + at * 4;
-    for (int64_t k = 0; k < s_.k; k += 4, to += rows * 4) std::memcpy(to, own + k, 4);
-    for (int64_t c = 0; c < s_.chunks; ++c) {
-      chunks<float>(l_.scale, first)[c * rows + at] = scale[c];
-      chunks<float>(l_.weighted, first)[c * rows + at] = weighted[c];
-      chunks<int32_t>(l_.start, first)[c * rows + at] = start[c];
+  // A tile's rows, quantized, side by side: fours of levels and numbers of chunks `packed` apart.
+  void pack_rows(int64_t first, int64_t end, char* mine) const {
+    const int64_t rows = l_.packed, bytes = info(s_.a).bits / 8, pitch = packed_pitch(s_);
+    int8_t* apart = reinterpret_cast<int8_t*>(mine + round_up(s_.k * 4, 64));
+    const int64_t line = round_up(s_.chunks * 4, 64) / 4;
+    float *scale = reinterpret_cast<float*>(apart + rows * pitch), *weighted = scale + line;
+    int32_t* start = reinterpret_cast<int32_t*>(weighted + line);
+    for (int64_t r = first; r < end; ++r) {
+      const char* from = static_cast<const char*>(buffers_.inputs[0]) + r * s_.k * bytes;
+      const float* row = reinterpret_cast<const float*>(from);
+      if (s_.a != DType::kF32) {
+        low_widen(from, s_.k, kind_of(s_.a), reinterpret_cast<float*>(mine));
+        row = reinterpret_cast<const float*>(mine);
+      }
+      const int64_t at = r - first;
+      low_quantize(row, s_.k, s_.act_block, s_.chunk, s_.offset, apart + at * pitch, scale, weighted, start);
+      for (int64_t c = 0; c < s_.chunks; ++c) {
+        chunks<float>(l_.scale, first)[c * rows + at] = scale[c];
+        chunks<float>(l_.weighted, first)[c * rows + at] = weighted[c];
+        chunks<int32_t>(l_.start, first)[c * rows + at] = start[c];
+      }
     }
+    low_interleave(apart, pitch, rows, s_.k, levels(first));
   }
 
   void packed_rows(int64_t panel, bool more, const LowScales& scales, int64_t first, int64_t last, float* sums) const {
@@ -213,7 +227,10 @@ class Run {
     t.chunk = s_.chunk;
     t.w = w;
     t.sums = sums;
-    t.next_lines = more && s_.chunk % 32 == 0 ? int((lines + tiles - 1) / tiles) : 0;
+    // The last tiles fetch the next panel, its scales first: of what the first ones fetched a third was gone when it
+    // was wanted (rows for half of the second cache had passed by).
+    const int64_t each = more && s_.chunk % 32 == 0 ? (lines + tiles - 1) / tiles : 0;
+    const int64_t from = tiles - (each ? (lines + each - 1) / each : 0);
     if (l_.unpacked_bytes) {  // some 2 % of the time for 512 rows, a sixth for 7
       int8_t* levels = reinterpret_cast<int8_t*>(sums + kTileRows * kLowColumns);
       low_signed_levels(w, s_.k, 4, 0, levels);
@@ -224,8 +241,9 @@ class Run {
       t.scale = chunks<float>(l_.scale, row);
       t.weighted = chunks<float>(l_.weighted, row);
       t.start = chunks<int32_t>(l_.start, row);
-      t.next = w + s_.panel_bytes() + i * s_.k / 32 * t.next_lines * 64;
-      if (i * t.next_lines >= lines) t.next_lines = 0;
+      if (more && i == std::max<int64_t>(0, from - 1)) fetch_scales(panel + 1);
+      t.next_lines = i >= from ? int(each) : 0;
+      t.next = w + s_.panel_bytes() + (i - from) * s_.k / 32 * each * 64;
       low_packed_tile(t, int(rows));
       finish(panel, row, int(std::min(rows, last - row)), sums);
     }
@@ -313,7 +331,8 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& given
   const Run work(call, buffers);
   if (s.quantize || s.a != DType::kF32) {
     const auto body = [&work](int64_t begin, int64_t end, int thread) { work.activations(begin, end, thread); };
-    pool.run(s.m, std::max<int64_t>(1, 16384 / s.k), body);
+    const int64_t rows = std::max(1, call.state_as<LowProduct>().packed);  // at a time
+    pool.run((s.m + rows - 1) / rows, std::max<int64_t>(1, 16384 / s.k / rows), body);
   }
   const auto body = [&work](int64_t begin, int64_t end, int thread) { work.panels(begin, end, thread); };
   const int64_t threads = pool.threads();
@@ -393,7 +412,7 @@ constinit const Kernel kLowBit = {.name = "cpu.low_bit",
                                   .pack = pack,
                                   .prepare = prepare,
                                   .run = run,
-                                  .version = 2};
+                                  .version = 3};
 constinit const Kernel kLowBf16 = {.name = "cpu.low_bit_bf16",
                                    .op = "LowBitMatMul",
                                    .supports = supports_bf16,

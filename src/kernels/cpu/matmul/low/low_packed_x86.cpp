@@ -2,6 +2,7 @@
 // one scale a row and no sums in f32. By 16 columns each activation served one product: two loads a cycle bound it.
 // All of a tile's rows stand together, so that one pointer serves them: with rows a pitch apart their addresses did not
 // fit the registers, and a pitch of 4 KiB put them into one set of the first cache.
+#include "kernels/cpu/matmul/low/low_groups.h"
 #include "kernels/cpu/matmul/low/low_tiles.h"
 #include "kernels/cpu/simd.h"
 
@@ -17,6 +18,7 @@ namespace {
 #define RIDGELINE_INLINE inline __attribute__((always_inline))
 
 constexpr int kColumns = 32;
+constexpr int kAhead = 1024;  // bytes, from the second cache into the first
 
 template <int MR>
 RIDGELINE_VNNI RIDGELINE_INLINE void multiply(__m512i (&acc)[MR][2], const uint8_t* w, const int8_t* a) {
@@ -93,24 +95,31 @@ RIDGELINE_VNNI void packed(const LowPackedTile& t) {
   }
 }
 
-// One chunk: no sums in f32, so twice the rows.
+// One chunk: no sums in f32, so twice the rows. They are scaled in memory: with the scales applied to the registers, in
+// a loop over both halves, GCC 12 stored all 26 at every turn of the loop over k (0.73 of the peak for 1.0).
 template <int MR, int kUnit>
 RIDGELINE_VNNI void whole(const LowPackedTile& t) {
   const uint8_t *w = t.w, *next = t.next;
   const int8_t* a = t.a;
   __m512i acc[MR][2];
-  chunk_sums<MR, kUnit, false>(t, acc, t.start, w, a, next);
 #pragma GCC unroll 16
-  for (int r = 0; r < MR; ++r) {
-    const __m512 by = _mm512_set1_ps(t.scale[r]);
-#pragma GCC unroll 2
-    for (int h = 0; h < 2; ++h) {
-      __m512 v =
-          _mm512_mul_ps(_mm512_cvtepi32_ps(acc[r][h]), _mm512_mul_ps(_mm512_loadu_ps(t.scales.scale + h * 16), by));
-      if (t.scales.low) v = _mm512_fnmadd_ps(_mm512_loadu_ps(t.scales.low + h * 16), _mm512_set1_ps(t.weighted[r]), v);
-      _mm512_storeu_ps(t.sums + r * kColumns + h * 16, v);
+  for (int r = 0; r < MR; ++r) acc[r][0] = acc[r][1] = _mm512_setzero_si512();
+  for (int64_t k = 0; k < t.chunk; k += kUnit) {
+    for (int i = 0; i < t.next_lines; ++i, next += 64) __builtin_prefetch(next, 0, 2);
+#pragma GCC unroll 32
+    for (int step = 0; step < kUnit / 4; ++step, w += kColumns * 4, a += MR * 4) {
+      __builtin_prefetch(w + kAhead);
+      __builtin_prefetch(w + kAhead + 64);
+      __builtin_prefetch(a + kAhead);
+      multiply<MR>(acc, w, a);
     }
   }
+#pragma GCC unroll 16
+  for (int r = 0; r < MR; ++r) {
+    _mm512_storeu_si512(t.sums + r * kColumns, acc[r][0]);
+    _mm512_storeu_si512(t.sums + r * kColumns + 16, acc[r][1]);
+  }
+  low_scale_rows({t.sums, MR, true, t.scales.scale, t.scales.low, t.scale, t.weighted, t.start, 1});
 }
 
 template <int MR, int kUnit, bool kExact>

@@ -76,6 +76,8 @@ struct LowPackedTile {
 /// MR for m rows in all; 0: not by these tiles.
 int low_packed_rows(int64_t m, int64_t chunks);
 void low_packed_tile(const LowPackedTile& tile, int rows);
+/// from [rows][pitch] to [k / 4][rows][4]; k a multiple of 4.
+void low_interleave(const int8_t* from, int64_t pitch, int64_t rows, int64_t k, int8_t* to);
 /// Levels of k (a multiple of 8) of a panel less their offset (8 bits: 128), one a byte, [k / 4][32][4].
 void low_signed_levels(const uint8_t* panel, int64_t k, int bits, int offset, int8_t* to);
 
