@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "tune/prepared.h"
+
 namespace ridgeline {
 namespace {
 
@@ -57,26 +59,30 @@ PreparedRival::PreparedRival(const Problem& problem, const Candidate& ours, Riva
     values.push_back(value);
   }
   std::vector<void*> first;
+  std::vector<std::vector<std::shared_ptr<void>>> memory;
+  for (size_t i = 0; i < values.size(); ++i)
+    memory.push_back(allocate_sets(values[i] ? step.input_bytes(int(i)) : 0, sets));
+  memory.push_back(allocate_sets(step.output_bytes(), sets));
+  for (const auto& all : memory) memory_.insert(memory_.end(), all.begin(), all.end());
   for (; sets_ < sets; ++sets_) {
     std::vector<void*> inputs;
     for (size_t i = 0; i < values.size(); ++i) {
       const int64_t bytes = values[i] ? step.input_bytes(int(i)) : 0;
       inputs.push_back(nullptr);
       if (bytes == 0) continue;
-      memory_.push_back(allocate(bytes));
-      inputs.back() = memory_.back().get();
+      inputs.back() = memory[i][size_t(sets_)].get();
       if (sets_ == 0)
         step.load(int(i), values[i], inputs.back());
       else
         std::memcpy(inputs.back(), first[i], size_t(bytes));
     }
-    memory_.push_back(allocate(step.output_bytes()));
-    std::memset(memory_.back().get(), 0, size_t(step.output_bytes()));
-    step.bind(inputs, memory_.back().get());
+    void* const output = memory.back()[size_t(sets_)].get();
+    std::memset(output, 0, size_t(step.output_bytes()));
+    step.bind(inputs, output);
     if (sets_ > 0) continue;
     first = inputs;
     step.run(0);
-    rival_.reason = difference(problem, ours, values, memory_.back().get());
+    rival_.reason = difference(problem, ours, values, output);
     if (!rival_.reason.empty()) return;
   }
 }

@@ -1,11 +1,16 @@
 #include "tune/prepared.h"
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 
 #include "tune/bench_rivals.h"
 
 namespace ridgeline {
+
+namespace {
+constexpr int64_t kLine = 64, kHugePage = int64_t(2) << 20;
+}  // namespace
 
 Problem with_weights(Problem problem, uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -17,19 +22,26 @@ Problem with_weights(Problem problem, uint64_t seed) {
   return problem;
 }
 
+std::vector<std::shared_ptr<void>> allocate_sets(int64_t bytes, int sets) {
+  std::vector<std::shared_ptr<void>> out;
+  // A line between neighbours, so that those of a power of two do not share sets of the caches.
+  const int64_t step = (bytes + kLine - 1) / kLine * kLine + kLine;
+  if (bytes < kHugePage && step * sets >= kHugePage) {
+    const std::shared_ptr<void> block = allocate(step * sets);
+    for (int s = 0; s < sets; ++s) out.emplace_back(block, static_cast<char*>(block.get()) + s * step);
+  } else {
+    for (int s = 0; s < sets; ++s) out.push_back(allocate(bytes));
+  }
+  return out;
+}
+
 SharedBuffers::SharedBuffers(Problem problem, int sets, uint64_t seed)
     : problem_(std::move(problem)), sets_(sets), seed_(seed) {
   for (const Operand& operand : problem_.outputs) {
     const int64_t bytes = bytes_of(operand.dtype, operand.layout.span());
-    outputs_.push_back(allocate_sets(bytes));
+    outputs_.push_back(allocate_sets(bytes, sets_));
     for (const std::shared_ptr<void>& memory : outputs_.back()) std::memset(memory.get(), 0, size_t(bytes));
   }
-}
-
-std::vector<std::shared_ptr<void>> SharedBuffers::allocate_sets(int64_t bytes) const {
-  std::vector<std::shared_ptr<void>> out;
-  for (int s = 0; s < sets_; ++s) out.push_back(allocate(bytes));
-  return out;
 }
 
 const std::vector<std::shared_ptr<void>>& SharedBuffers::input(const KernelCall& call, int i) {
@@ -40,7 +52,7 @@ const std::vector<std::shared_ptr<void>>& SharedBuffers::input(const KernelCall&
   if (!memory.empty() || !operand.present()) return memory;
   const bool packed = !packing.key.empty();
   const int64_t bytes = packed ? packing.bytes : bytes_of(operand.dtype, operand.layout.span());
-  memory = allocate_sets(bytes);
+  memory = allocate_sets(bytes, sets_);
   void* const first = memory[0].get();
   std::mt19937_64 random(seed_ + uint64_t(i));
   if (packed)
@@ -67,7 +79,8 @@ PreparedKernel::PreparedKernel(const Candidate& candidate, SharedBuffers& buffer
     for (size_t s = 0; s < sets_.size(); ++s) sets_[s].outputs.push_back(memory[s].get());
     memory_.insert(memory_.end(), memory.begin(), memory.end());
   }
-  workspace_ = allocate(call_.workspace_bytes);
+  workspace_ = allocate(call_.workspace_bytes < kHugePage / 32 ? call_.workspace_bytes
+                                                               : std::max(call_.workspace_bytes, kHugePage));
 }
 
 void PreparedKernel::run() {

@@ -14,6 +14,11 @@ namespace ridgeline {
 /// The problem with random content for those constants that have none, so that kernels can pack them.
 Problem with_weights(Problem problem, uint64_t seed);
 
+/// `sets` buffers of `bytes`, one after the other in one block where that makes huge pages of them: a plan's tensors
+/// and workspaces lie in one arena, too. (Each by itself, in pages of 4 KiB, attention of 12 heads of 64, 512 by 512,
+/// took 7.95 ms instead of 6.81.)
+std::vector<std::shared_ptr<void>> allocate_sets(int64_t bytes, int sets);
+
 /// `sets` copies of a problem's operands at different addresses, shared by the kernels that are compared: activations
 /// once, constants once a packing. Constants have their content (`with_weights`).
 class SharedBuffers {
@@ -26,8 +31,6 @@ class SharedBuffers {
   const std::vector<std::shared_ptr<void>>& output(int i) const { return outputs_[size_t(i)]; }
 
  private:
-  std::vector<std::shared_ptr<void>> allocate_sets(int64_t bytes) const;
-
   Problem problem_;
   int sets_;
   uint64_t seed_;
