@@ -75,8 +75,13 @@ std::string low_bit(Draw& d) {
   }
 }
 
-std::string conv(Draw& d, bool& channels_last) {
-  channels_last = d.chance(0.7);
+// A third of the draws are narrow: bf16 images, or bytes that are quantized again (as QDQ models lower to).
+enum class Narrow { kNo, kBf16, kBytes };
+
+std::string conv_text(Draw& d, Narrow narrow) {
+  const bool channels_last = narrow != Narrow::kNo || d.chance(0.7);
+  const std::string_view x = narrow == Narrow::kNo ? "f32" : narrow == Narrow::kBf16 ? "bf16" : "u8";
+  const std::string_view w = narrow == Narrow::kBytes ? "i8" : x;
   for (;;) {
     const int64_t kSizes[] = {1, 1, 3, 3, 3, 5, 7};
     const int64_t kernel = d.pick(kSizes), hw = d.extent(4, 160);
@@ -90,12 +95,25 @@ std::string conv(Draw& d, bool& channels_last) {
         2.0 * double(batch * out * out) * double(oc) * double(depthwise ? 1 : c) * double(kernel * kernel);
     if (out < 1 || flops > kMostFlops || flops < 1e5) continue;
     std::string text = fmt::format(
-        "x=f32[{0},{1},{2},{2}]{9} w=f32[{3},{4},{5},{5}]! b=f32[{3}]! strides={6},{6} pads={7},{7},{7},{7} group={8}",
-        batch, c, hw, oc, depthwise ? 1 : c, kernel, stride, kernel / 2, depthwise ? c : 1, channels_last ? "~cl" : "");
+        "x={10}[{0},{1},{2},{2}]{9} w={11}[{3},{4},{5},{5}]! strides={6},{6} pads={7},{7},{7},{7} group={8}", batch, c,
+        hw, oc, depthwise ? 1 : c, kernel, stride, kernel / 2, depthwise ? c : 1, channels_last ? "~cl" : "", x, w);
     if (channels_last) text += " out=~cl";
-    if (d.chance(0.5)) text += d.chance(0.5) ? " epilogue='relu(v)'" : " epilogue='v * sigmoid(v)'";
+    const bool relu = d.chance(0.5);
+    if (narrow == Narrow::kBytes)
+      return text + fmt::format(" x_zero_point=u8[] e1=f32[{},1,1]! epilogue='cast_u8(round(cast_f32(v) * e1{}) + 3)'",
+                                oc, relu ? "" : " / 255");
+    if (narrow == Narrow::kBf16)
+      return text + fmt::format(" e1=f32[{},1,1]! epilogue='cast_bf16({})'", oc, relu ? "relu(v + e1)" : "v + e1");
+    text += fmt::format(" b=f32[{}]!", oc);
+    if (d.chance(0.5)) text += relu ? " epilogue='relu(v)'" : " epilogue='v * sigmoid(v)'";
     return text;
   }
+}
+
+std::string conv(Draw& d, std::string& op) {
+  const Narrow narrow = d.chance(0.67) ? Narrow::kNo : d.chance(0.5) ? Narrow::kBf16 : Narrow::kBytes;
+  op = narrow == Narrow::kBytes ? "ConvInteger" : "Conv";
+  return conv_text(d, narrow);
 }
 
 std::string attention(Draw& d) {
@@ -117,15 +135,13 @@ std::vector<std::string_view> held_out_families() { return {"matmul", "conv", "a
 Problem held_out_problem(std::string_view family, std::mt19937_64& random, int threads) {
   Draw d(random);
   std::string op, text;
-  bool channels_last = false;
   if (family == "matmul" && d.chance(0.12)) {
     op = "LowBitMatMul";
     text = low_bit(d);
   } else if (family == "matmul") {
     text = matmul(d, op);
   } else if (family == "conv") {
-    op = "Conv";
-    text = conv(d, channels_last);
+    text = conv(d, op);
   } else if (family == "attention") {
     op = "ScaledDotProductAttention";
     text = attention(d);
