@@ -187,6 +187,46 @@ TEST(Plan, AKernelThatIsAskedForGetsTheLayoutThatItWants) {
   }
 }
 
+// Images between convolutions of many channels lie channels last; one whose only reader wants rows of it planar does
+// not, since the copy would cost more than the kernel gains. The sum is never above that of a uniform choice.
+TEST(Plan, LayoutsAreChosenForTheWholeGraph) {
+  const auto summary = [](int convolutions, bool flat) {
+    Graph g;
+    ValueId v = g.add_input("x", DType::kF32, Shape{1, 64, 28, 28});
+    for (int i = 0; i < convolutions; ++i)
+      v = g.node(g.add_node(*find_op("Conv"), {v, g.add_constant(fmt::format("w{}", i), noise({64, 64, 1, 1}))}))
+              .output();
+    Tensor shape(DType::kI64, {2});
+    shape.as<int64_t>()[0] = 64, shape.as<int64_t>()[1] = 784;
+    if (flat)
+      v = g.node(g.add_node(*find_op("Softmax"),
+                            {g.node(g.add_node(*find_op("Reshape"), {v, g.add_constant("shape", shape)})).output()}))
+              .output();
+    else
+      v = g.node(g.add_node(*find_op("GlobalAveragePool"), {v})).output();
+    g.mark_output(v);
+    Model model = bind_model(std::move(g), {});
+    const std::vector<Tensor> right = run_reference_graph(model.graph, model.feeds, 1);
+    ConstantStore store;
+    CompileOptions options;
+    options.plan.threads = 1;
+    const Ceilings neutral = unmeasured_ceilings(1);
+    options.plan.ceilings = &neutral;
+    const Compiled compiled = compile(model, options, store);
+    Runner runner(compiled.plan, model.feeds);
+    runner.run();
+    EXPECT_LT(max_error(runner.outputs()[0], right[0]), 1e-5);
+    const LayoutSummary s = compiled.plan->layouts;
+    EXPECT_LE(s.chosen_ns, std::min(s.all_last_ns, s.all_planar_ns) * 1.03);
+    return s;
+  };
+  const LayoutSummary chain = summary(6, false), head = summary(1, true);
+  EXPECT_EQ(chain.images, 6);
+  EXPECT_GE(chain.last, 5);
+  EXPECT_EQ(head.images, 1);
+  EXPECT_EQ(head.last, 0);
+}
+
 TEST(Plan, TwoPlansRunInTwoThreads) {
   Model model = bind_model(network(), {});
   ConstantStore store;

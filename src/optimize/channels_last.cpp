@@ -1,5 +1,6 @@
-// Layout: results of two-dimensional convolutions and what works on them are stored with the channels innermost, so
-// that a convolution is a product of contiguous rows. The blocked layout of this library is channels-last as strides:
+// Layout: results of two-dimensional convolutions and what works on them may be stored with the channels innermost, so
+// that a convolution is a product of contiguous rows; which of them are, the plan decides (plan/layouts.cpp): it knows
+// extents and kernels. The blocked layout of this library is channels-last as strides:
 // the logical shape stays [N, C, H, W], and a Transpose to [N, H, W, C] behind it is a view.
 #include <algorithm>
 

@@ -62,8 +62,8 @@ constexpr std::array<Pass, 20> kPasses = {{
      "products with constant weights multiply 8-bit integers: a scale a column, activations rounded row by row",
      lower_to_int8},
     {"channels_last", Stage::kWholeGraph, PassClass::kReorders,
-     "results of convolutions, and the cast or quantization of an image for one, are stored with the channels "
-     "innermost",
+     "results of convolutions, and the cast or quantization of an image for one, may be stored with the channels "
+     "innermost; the plan decides for each, by the sum of kernels and copies",
      channels_last},
 }};
 

@@ -222,6 +222,7 @@ Plan Lowering::build() {
     const ValueId v = graph_.outputs[i];
     plan_.outputs.push_back({graph_.value(v).name, graph_.value(v).dtype(), shapes_[size_t(v)]});
   }
+  choose_layouts();
   for (size_t i = 0; i < order_.size(); ++i) lower(graph_.node(order_[i]), int(i));
   finish_outputs();
   finish_slots();
@@ -298,7 +299,8 @@ bool Lowering::lower_concat_in_place(const Node& node, const Problem& problem) {
   if (buffer < 0) return false;
   const Value& out = graph_.value(node.output());
   Ref whole{buffer, 0,
-            out.channels_last ? Layout::channels_last(problem.output().shape()) : Layout(problem.output().shape()),
+            stored_last_[size_t(node.output())] ? Layout::channels_last(problem.output().shape())
+                                                : Layout(problem.output().shape()),
             true};
   const int64_t given = problem.integer("axis");
   const size_t axis = size_t(given < 0 ? given + whole.layout.rank() : given);

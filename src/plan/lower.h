@@ -1,6 +1,7 @@
 // Lowering: from a graph, bound to shapes, to steps. One object a plan; its methods are the parts of the work.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,12 +11,16 @@
 
 namespace ridgeline {
 
+class LayoutSearch;
+
 class Lowering {
  public:
   Lowering(Graph& graph, const PlanOptions& options, const Ceilings& ceilings, ConstantStore& store, bool consume);
   Plan build();
 
  private:
+  friend class LayoutSearch;
+
   // A piece of memory that steps share: becomes a slot, or is a caller's buffer.
   struct Buffer {
     Place::Kind kind = Place::Kind::kArena;
@@ -55,6 +60,11 @@ class Lowering {
   Variant best_variant(const Node& node, const Problem& problem);
   void consider(std::optional<Variant>& best, const Node& node, Problem problem,
                 std::vector<std::pair<int, Layout>> copies);
+  /// As its operands lie, and after copies of them into the layout that the output has.
+  void consider_with_copies(std::optional<Variant>& best, const Node& node, const Problem& problem);
+  double copy_ns(const Operand& operand) const;
+  void choose_layouts();
+  double layout_cost_ns(const Node& node, const Problem& problem, const std::function<bool(ValueId)>& is_last);
   bool stands_packed(const Node& node, const Problem& problem, const Candidate& candidate) const;
   void prefer_packed(const Node& node, const Problem& problem, Choice& choice) const;
   void prefer_small(const Problem& problem, Choice& choice) const;
@@ -92,6 +102,7 @@ class Lowering {
   std::vector<int> constant_readers_;  // by value: needed nodes still to be lowered
   std::vector<Extents> shapes_;        // by value, evaluated
   std::vector<Tensor> known_;          // by value: content known from shape arithmetic
+  std::vector<char> stored_last_;      // by value: an image that is stored with its channels innermost
   std::vector<Ref> refs_;              // by value
   std::vector<Buffer> buffers_;
   std::vector<int> concat_buffer_;  // by node: the buffer of a Concat whose inputs are written in place; -1: none

@@ -67,7 +67,14 @@ struct PlanTensor {  // a graph input or output as the caller sees it: row-major
   Extents shape;
 };
 
+/// How the images of a plan are stored, and what that was chosen by: sums of estimates and copies.
+struct LayoutSummary {
+  int images = 0, last = 0;  // that may be stored channels last, and that are
+  double chosen_ns = 0, all_last_ns = 0, all_planar_ns = 0;
+};
+
 struct Plan {
+  LayoutSummary layouts;
   std::vector<Step> steps;
   std::vector<Slot> slots;
   int64_t arena_bytes = 0;

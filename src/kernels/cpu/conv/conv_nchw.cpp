@@ -40,7 +40,8 @@ double estimate(const Problem& problem, const Tile&, const Ceilings& ceilings) {
   const double chains = std::min(1.0, std::min(14.0, rows) * (pixels > lanes ? 2 : 1) / 8.0);
   // Gathering a panel costs about as much as eight rows of products with it.
   const double efficiency = 0.80 * chains * depth / (depth + 12) * rows / (rows + 8);
-  return conv_estimate_ns(problem, ceilings, g.flops() * padded, std::max(0.002, efficiency));  // depthwise: 0.005
+  return conv_estimate_ns(problem, ceilings, g.flops() * padded, std::max(0.002, efficiency)) +  // depthwise: 0.005
+         cold_weights_ns(problem, ceilings);
 }
 
 int64_t workspace(const Problem& problem, const Tile&) { return make_state(problem)->plan.workspace_bytes(); }

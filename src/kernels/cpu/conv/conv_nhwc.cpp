@@ -49,11 +49,8 @@ double estimate(const Problem& problem, const Tile&, const Ceilings& ceilings) {
   const double pixels = std::min(14.0, double(flat ? g.images * g.out_h * g.out_w : g.out_w));
   const double chains = std::min(1.0, pixels * (g.group_out() > lanes ? 2 : 1) / 8.0);
   const double efficiency = 0.85 * chains * depth / (depth + 12);
-  // The weights come from memory in each run, as in Winograd's estimate, and few pixels hide little of that. Without it
-  // the direct kernel was taken for 7 to 14 pixels a side where Winograd is up to 1.9 times as fast (`ridgeline
-  // regret`).
-  const double weights = 1.5 * ceilings.stream_ns(problem.input(1).bytes(), 0, problem.threads, MemoryLevel::kDram);
-  return conv_estimate_ns(problem, ceilings, g.flops() * padded, std::max(0.01, efficiency)) + weights;
+  return conv_estimate_ns(problem, ceilings, g.flops() * padded, std::max(0.01, efficiency)) +
+         cold_weights_ns(problem, ceilings);
 }
 
 int64_t workspace(const Problem& problem, const Tile&) {

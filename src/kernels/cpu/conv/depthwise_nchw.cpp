@@ -85,7 +85,7 @@ double estimate(const Problem& problem, const Tile&, const Ceilings& ceilings) {
   // A row of the copy costs about 8 ns whatever its length: what small planes spend their time on.
   const int64_t phases = state->phase_columns ? state->copy_row / state->phase_columns : 0;
   const double rows = double(g.images * g.in_channels * state->strips * state->copy_rows * phases);
-  return conv_estimate_ns(problem, ceilings, g.flops() * padded, 0.30) + 8.0 * rows / problem.threads;
+  return conv_estimate_ns(problem, ceilings, g.flops() * padded, 0.25) + 8.0 * rows / problem.threads;
 }
 
 int64_t workspace(const Problem& problem, const Tile&) {
