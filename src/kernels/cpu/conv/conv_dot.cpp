@@ -22,6 +22,7 @@ struct State {
   DotConvPlan plan;
   std::vector<NarrowRider> riders;
   std::unique_ptr<DotEpilogue> epilogue;
+  bool reads_riders = false;
   int64_t packed_bytes = 0;                                                  // of weights and their sums
   int64_t at_panels = 0, at_terms = 0, at_zeros = 0, at_lines = 0, end = 0;  // in the workspace
 };
@@ -53,6 +54,7 @@ std::shared_ptr<const State> make_state(const Problem& p) {
   const ConvGeometry& g = s.plan.g;
   s.epilogue = std::make_unique<DotEpilogue>(p, sums_integers(p), kinds_of(s.riders),
                                              !sums_integers(p) && p.has(2) ? 2 : -1, g.out_channels);
+  s.reads_riders = mark_wanted(s.riders, *s.epilogue);
   s.packed_bytes = packed_bytes(s.plan);
   s.at_panels = s.plan.workspace_bytes();
   s.at_terms = s.at_panels + (p.input(1).is_constant ? 0 : s.packed_bytes);
@@ -139,6 +141,7 @@ void finish(const void* context, const DotConvBlock& b) {
                static_cast<int32_t*>(f.y), f.y_row);
     return;
   }
+  if (!s.reads_riders) return s.epilogue->finish(c.bound, f, b.channel, nullptr);
   TileInput operands[DotEpilogue::kMostOperands];
   place_riders(s.riders, *c.buffers, b.image, b.channel, b.oy, b.ox, operands);
   s.epilogue->finish(c.bound, f, b.channel, operands);

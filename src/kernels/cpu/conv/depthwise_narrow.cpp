@@ -71,6 +71,7 @@ std::shared_ptr<const State> make_state(const Problem& p) {
   const bool integers = sums_integers(p);
   s.epilogue =
       std::make_unique<DotEpilogue>(p, integers, kinds_of(s.riders), !integers && p.has(2) ? 2 : -1, g.out_channels);
+  mark_wanted(s.riders, *s.epilogue);
   s.weight_step = weight_step(g);
   s.pixel = round_up(g.in_channels, 16);
   s.cells = std::max<int64_t>(0, (g.out_w - 1) * g.stride_w + (g.kernel_w - 1) * g.dilation_w + 1);

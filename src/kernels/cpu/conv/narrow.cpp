@@ -55,10 +55,17 @@ std::vector<DotRider> kinds_of(const std::vector<NarrowRider>& riders) {
   return kinds;
 }
 
+bool mark_wanted(std::vector<NarrowRider>& riders, const DotEpilogue& epilogue) {
+  bool any = false;
+  for (size_t i = 0; i < riders.size(); ++i) any |= riders[i].wanted = epilogue.reads(int(i));
+  return any;
+}
+
 void place_riders(const std::vector<NarrowRider>& riders, const Buffers& buffers, int64_t image, int64_t channel,
                   int64_t oy, int64_t ox, TileInput* operands) {
   for (size_t i = 0; i < riders.size(); ++i) {
     const NarrowRider& r = riders[i];
+    if (!r.wanted) continue;
     const int64_t at =
         image * r.strides.image + oy * r.strides.row + ox * r.strides.pixel + channel * r.strides.channel;
     operands[i] = {static_cast<const char*>(buffers.inputs[r.input]) + at * r.element, r.strides.pixel,

@@ -14,10 +14,13 @@ struct NarrowRider {
   ImageStrides strides;
   int input = 0;
   int64_t element = 0;
+  bool wanted = true;
 };
 std::vector<NarrowRider> narrow_riders(const Problem& problem);
 std::vector<DotRider> kinds_of(const std::vector<NarrowRider>& riders);
-/// Their addresses at an element of y, rows of a block being pixels.
+/// Only those that the epilogue reads while it runs are wanted from then on; none at all: false.
+bool mark_wanted(std::vector<NarrowRider>& riders, const DotEpilogue& epilogue);
+/// The addresses of those wanted at an element of y, rows of a block being pixels.
 void place_riders(const std::vector<NarrowRider>& riders, const Buffers& buffers, int64_t image, int64_t channel,
                   int64_t oy, int64_t ox, TileInput* operands);
 

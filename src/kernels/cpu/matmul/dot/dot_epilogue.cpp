@@ -153,16 +153,19 @@ void DotEpilogue::bind(const Buffers& buffers, void* workspace, Bound& bound) co
     }
   }
   tame(bound);
+  for (int k = 0; k < bound.count; ++k) bound.residual[k] = chain_.links[size_t(k)].residual - 1;
   if (bias_ >= 0) {  // joins the sums before the program
     for (int64_t c = 0; c < columns_; ++c) to[c] = load_number(bias_dtype_, buffers.inputs[bias_], c);
     std::fill(to + columns_, to + padded(), 0.0f);
-    bound.bias = {to, 1};
-    to += padded();
-    DotSegment* first = bound.count > 0 ? &bound.segments[0] : nullptr;
-    if (first && !first->before.data && !first->scale.data && !first->bias.data && !first->fused) {
-      first->bias = bound.bias;
-      bound.bias = {};
+    DotSegment& first = bound.segments[0];
+    if (bound.count == 0 || first.before.data || first.scale.data || first.bias.data || first.fused) {
+      for (int k = bound.count++; k > 0; --k)
+        bound.segments[k] = bound.segments[k - 1], bound.residual[k] = bound.residual[k - 1];
+      first = {};
+      bound.residual[0] = -1;
     }
+    first.bias = {to, 1};
+    to += padded();
   }
   if (chain_.integer_bias.given) {
     int32_t* line = reinterpret_cast<int32_t*>(to);
@@ -231,40 +234,30 @@ void DotEpilogue::finish(const Bound& bound, DotFinish block, int64_t column, co
 void DotEpilogue::run(const Bound& bound, DotFinish block, int64_t column, const TileInput* operands) const {
   block.integers = integers_;
   block.y_dtype = y_;
-  DotSegment segments[5];
-  int count = 0;
-  const auto move = [column](DotLine& line) {
-    if (line.stride) line.data += column;
-  };
-  if (bound.bias.data) {
-    segments[count].bias = bound.bias;
-    move(segments[count++].bias);
-  }
+  block.column = column;
   if (program_) {
     float* sums = static_cast<float*>(const_cast<void*>(block.sums));
     if (integers_) dot_sums_to_f32(block);
-    if (count > 0) {
+    if (bound.count > 0) {
       DotFinish in_place = block;
       in_place.integers = false;
       in_place.y = sums;
       in_place.y_row = kDotColumns;
       in_place.y_dtype = DType::kF32;
-      dot_finish_segments(in_place, segments, count);
+      dot_finish_segments(in_place, bound.segments, bound.count);
     }
     apply_epilogue(*program_, sums, kDotColumns, block.rows, block.cols, operands);
     dot_store_rows(block);
     return;
   }
-  for (int k = 0; k < bound.count; ++k) {
-    DotSegment& s = segments[count++];
-    s = bound.segments[k];
-    move(s.before), move(s.scale), move(s.bias);
-    if (!s.has_residual) continue;
-    const TileInput& r = operands[chain_.links[size_t(k)].residual - 1];
-    s.residual = r.data;
-    s.residual_row = r.row_stride;
-  }
-  dot_finish_segments(block, segments, count);
+  for (int k = 0; k < bound.count; ++k)
+    if (const int r = bound.residual[k]; r >= 0) block.residuals[k] = {operands[r].data, operands[r].row_stride};
+  dot_finish_segments(block, bound.segments, bound.count);
+}
+
+bool DotEpilogue::reads(int operand) const {
+  const auto is_residual = [operand](const DotChain::Link& link) { return link.residual - 1 == operand; };
+  return program_ || std::any_of(chain_.links.begin(), chain_.links.end(), is_residual);
 }
 
 }  // namespace ridgeline::cpu

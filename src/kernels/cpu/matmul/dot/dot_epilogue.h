@@ -65,14 +65,17 @@ class DotEpilogue {
 
   /// With the addresses of a call.
   struct Bound {
-    DotSegment segments[4];
+    DotSegment segments[kMostDotSegments];
+    int residual[kMostDotSegments] = {};  // operand of the program; -1: none
     int count = 0;
-    DotLine bias;                           // the operator's own, where the first segment cannot take it
     const int32_t* integer_bias = nullptr;  // one a column: for the caller, who adds it to the terms
   };
   void bind(const Buffers& buffers, void* workspace, Bound& bound) const;
 
-  /// A block of sums at column `column`. `operands` are those of the program, at the block's first element.
+  /// Does `finish` look at this operand of the program?
+  bool reads(int operand) const;
+  /// A block of sums at column `column`. `operands` are those of the program that it reads, at the block's first
+  /// element.
   void finish(const Bound& bound, DotFinish block, int64_t column, const TileInput* operands) const;
 
  private:

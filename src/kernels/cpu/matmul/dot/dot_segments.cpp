@@ -1,5 +1,6 @@
 #include "kernels/cpu/matmul/dot/dot_segments.h"
 
+#include "kernels/cpu/matmul/dot/dot_bf16.h"
 #include "kernels/cpu/matmul/dot/dot_micro.h"
 #include "kernels/cpu/simd.h"
 
@@ -77,12 +78,11 @@ HWY_INLINE void StoreF32(DType dtype, VF v, void* to, int64_t at, int count) {
   else
     StoreCount(v, DF(), static_cast<float*>(to) + at, count);
 }
-/// Levels within the byte's range.
 HWY_INLINE void StoreLevels(VI v, void* to, int64_t at, int count) {
   StoreCount(hn::TruncateTo(DU8(), hn::BitCast(DU(), v)), DU8(), static_cast<uint8_t*>(to) + at, count);
 }
 
-HWY_INLINE VF LineAt(const DotLine& line, int column, float absent) {
+HWY_INLINE VF LineAt(const DotLine& line, int64_t column, float absent) {
   if (!line.data) return hn::Set(DF(), absent);
   return line.stride ? hn::LoadU(DF(), line.data + column) : hn::Set(DF(), *line.data);
 }
@@ -92,7 +92,7 @@ struct Columns {
   VF before, scale, bias, low, high, step, inverse, least, most, r_before, r_scale, r_bias;
   VI zero;
 };
-HWY_INLINE Columns ColumnsOf(const DotSegment& s, int column) {
+HWY_INLINE Columns ColumnsOf(const DotSegment& s, int64_t column) {
   const DF d;
   return {LineAt(s.before, column, 0),
           LineAt(s.scale, column, 1),
@@ -133,7 +133,8 @@ HWY_INLINE VF Function(DotFunction f, VF v) {
 
 /// What comes before the quantization.
 template <bool kResidual>
-HWY_INLINE VF Scaled(VF v, const DotSegment& s, const Columns& c, int row, int column, int count) {
+HWY_INLINE VF Scaled(VF v, const DotSegment& s, const Columns& c, const DotResidual& residual, int row, int column,
+                     int count) {
   if (s.before.data) v = hn::Sub(v, c.before);
   if (s.fused) {
     v = hn::MulAdd(v, c.scale, c.bias);
@@ -143,7 +144,7 @@ HWY_INLINE VF Scaled(VF v, const DotSegment& s, const Columns& c, int row, int c
   }
   if (s.round_bias) v = RoundBf16(v);
   if (kResidual) {
-    VF r = LoadAs(s.residual_dtype, s.residual, row * s.residual_row + column, count);
+    VF r = LoadAs(s.residual_dtype, residual.data, row * residual.row + column, count);
     if (s.r_affine) {
       r = hn::Sub(r, c.r_before);
       r = s.r_fused ? hn::MulAdd(r, c.r_scale, c.r_bias) : hn::Add(hn::Mul(r, c.r_scale), c.r_bias);
@@ -194,7 +195,7 @@ constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23
 struct TameColumns {
   VF scale, bias, step, inverse, least, most;
 };
-HWY_INLINE TameColumns TameColumnsOf(const DotSegment& s, int column) {
+HWY_INLINE TameColumns TameColumnsOf(const DotSegment& s, int64_t column) {
   const DF d;
   return {LineAt(s.scale, column, 1), LineAt(s.bias, column, 0),           hn::Set(d, s.step),
           hn::Set(d, s.inverse),      hn::Set(d, float(s.least - s.zero)), hn::Set(d, float(s.most - s.zero))};
@@ -206,53 +207,72 @@ HWY_INLINE VF TameQuotient(VF v, const TameColumns& c) {
   return hn::Add(hn::Min(hn::Max(q, c.least), c.most), hn::Set(DF(), kMagic));
 }
 
+/// In lower: the columns' numbers that most blocks have no need of. The second segment's v less a line that is a whole
+/// number for all (the zero point: one subtraction with the shift of the rounding), times its scale, without a bias; a
+/// residual without one.
+bool IsLean(const DotSegment* s, bool two) {
+  const DotSegment& last = s[two ? 1 : 0];
+  if (last.has_residual && (last.r_fused || last.r_bias != 0)) return false;
+  if (!two) return true;
+  if (last.bias.data && (last.bias.stride || *last.bias.data != 0)) return false;
+  if (!last.before.data) return true;
+  if (last.before.stride) return false;
+  const float before = *last.before.data;
+  return before >= -1024 && before <= 1024 && before == float(int(before));
+}
+
 /// One or two tame segments over i32 sums without zero points of B; the last may have a residual of bytes.
-template <bool kFused, bool kTwo, bool kResidual, typename R>
+template <bool kFused, bool kTwo, bool kResidual, bool kLean, typename R>
 void Tame(const DotFinish& f, const DotSegment* segments) {
   const int n = int(hn::Lanes(DF())), rows = f.rows, cols = f.cols;
+  const int64_t first = f.column;
   const DotSegment &one = segments[0], &last = segments[kTwo ? 1 : 0];
   const int32_t* sums = static_cast<const int32_t*>(f.sums);
   uint8_t* y = static_cast<uint8_t*>(f.y);
-  const R* residual = static_cast<const R*>(last.residual);
-  const int64_t y_row = f.y_row, residual_row = last.residual_row;
+  const R* residual = static_cast<const R*>(f.residuals[kTwo ? 1 : 0].data);
+  const int64_t y_row = f.y_row, residual_row = f.residuals[kTwo ? 1 : 0].row;
   const VI zero = hn::Set(DI(), last.zero);
-  const VF shift = hn::Set(DF(), kMagic - float(one.zero)), r_before = hn::Set(DF(), last.r_before),
+  const float moved = kLean && kTwo && last.before.data ? *last.before.data : 0.0f;
+  const VF shift = hn::Set(DF(), kMagic - float(one.zero) + moved), r_before = hn::Set(DF(), last.r_before),
            r_scale = hn::Set(DF(), last.r_scale), r_bias = hn::Set(DF(), last.r_bias);
   const bool r_fused = last.r_fused;
   for (int column = 0; column < cols; column += n) {
     const int count = cols - column < n ? cols - column : n;
     const VI terms = IntegersAt(f.terms, column);
-    const TameColumns c = TameColumnsOf(one, column), c2 = TameColumnsOf(last, column);
-    const VF before = LineAt(last.before, column, 0);
+    const TameColumns c = TameColumnsOf(one, first + column), c2 = TameColumnsOf(last, first + column);
+    const VF before = LineAt(last.before, first + column, 0);
     for (int row = 0; row < rows; ++row) {
       VF v = hn::ConvertTo(DF(), hn::Add(hn::LoadU(DI(), sums + row * kDotColumns + column), terms));
       v = kFused ? hn::MulAdd(v, c.scale, c.bias) : hn::Add(hn::Mul(v, c.scale), c.bias);
       if (kTwo) {
-        v = hn::Sub(hn::Sub(TameQuotient(v, c), shift), before);
-        v = hn::Add(hn::Mul(v, c2.scale), c2.bias);
+        v = hn::Sub(TameQuotient(v, c), shift);
+        v = kLean ? hn::Mul(v, c2.scale) : hn::Add(hn::Mul(hn::Sub(v, before), c2.scale), c2.bias);
       }
       if (kResidual) {
         const auto bytes = LoadCount(hn::Rebind<R, DF>(), residual + row * residual_row + column, count);
         const VF r = hn::Sub(hn::ConvertTo(DF(), hn::PromoteTo(DI(), bytes)), r_before);
-        v = hn::Add(v, r_fused ? hn::MulAdd(r, r_scale, r_bias) : hn::Add(hn::Mul(r, r_scale), r_bias));
+        if (kLean)
+          v = hn::Add(v, hn::Mul(r, r_scale));
+        else
+          v = hn::Add(v, r_fused ? hn::MulAdd(r, r_scale, r_bias) : hn::Add(hn::Mul(r, r_scale), r_bias));
       }
       const VI level = hn::Add(hn::BitCast(DI(), TameQuotient(v, c2)), zero);
-      StoreLevels(hn::And(level, hn::Set(DI(), 255)), y, row * y_row + column, count);
+      StoreLevels(level, y, row * y_row + column, count);  // their low bytes
     }
   }
 }
 
-template <typename R>
+template <bool kLean, typename R>
 void TameOf(const DotFinish& f, const DotSegment* s, bool two) {
   const bool fused = s[0].fused, residual = s[two ? 1 : 0].has_residual;
   if (two)
-    residual ? fused ? Tame<true, true, true, R>(f, s) : Tame<false, true, true, R>(f, s)
-    : fused ? Tame<true, true, false, R>(f, s)
-             : Tame<false, true, false, R>(f, s);
+    residual ? fused ? Tame<true, true, true, kLean, R>(f, s) : Tame<false, true, true, kLean, R>(f, s)
+    : fused ? Tame<true, true, false, kLean, R>(f, s)
+             : Tame<false, true, false, kLean, R>(f, s);
   else
-    residual ? fused ? Tame<true, false, true, R>(f, s) : Tame<false, false, true, R>(f, s)
-    : fused ? Tame<true, false, false, R>(f, s)
-             : Tame<false, false, false, R>(f, s);
+    residual ? fused ? Tame<true, false, true, kLean, R>(f, s) : Tame<false, false, true, kLean, R>(f, s)
+    : fused ? Tame<true, false, false, kLean, R>(f, s)
+             : Tame<false, false, false, kLean, R>(f, s);
 }
 
 /// False: the segments are not of that form.
@@ -263,9 +283,11 @@ bool RunTame(const DotFinish& f, const DotSegment* s, int count) {
   if (count == 2 && (s[0].has_residual || s[1].fused)) return false;
   const DotSegment& last = s[count - 1];
   if (last.has_residual && last.residual_dtype == DType::kI8)
-    TameOf<int8_t>(f, s, count == 2);
+    TameOf<false, int8_t>(f, s, count == 2);
+  else if (IsLean(s, count == 2))
+    TameOf<true, uint8_t>(f, s, count == 2);
   else
-    TameOf<uint8_t>(f, s, count == 2);
+    TameOf<false, uint8_t>(f, s, count == 2);
   return true;
 }
 
@@ -275,17 +297,18 @@ template <bool kResidual, bool kLow, DotFunction kFunction = DotFunction::kNone,
 void ToBf16(const DotFinish& f, const DotSegment* segments) {
   const DotSegment& s = segments[0];
   const int n = int(hn::Lanes(DF())), rows = f.rows, cols = f.cols;
+  const int64_t first = f.column;
   const float* sums = static_cast<const float*>(f.sums);
   uint16_t* y = static_cast<uint16_t*>(f.y);
-  const int64_t y_row = f.y_row, residual_row = s.residual_row;
-  const uint16_t* residual = static_cast<const uint16_t*>(s.residual);
+  const int64_t y_row = f.y_row, residual_row = f.residuals[0].row;
+  const uint16_t* residual = static_cast<const uint16_t*>(f.residuals[0].data);
   const VF low = hn::Set(DF(), s.low);
   const bool rounds = s.round_bias;
   for (int column = 0; column < cols; column += n) {
     const int count = cols - column < n ? cols - column : n;
-    const VF bias = LineAt(s.bias, column, 0);
-    const VF scale = kAfter ? LineAt(segments[1].scale, column, 1) : bias;
-    const VF shift = kAfter ? LineAt(segments[1].bias, column, 0) : bias;
+    const VF bias = LineAt(s.bias, first + column, 0);
+    const VF scale = kAfter ? LineAt(segments[1].scale, first + column, 1) : bias;
+    const VF shift = kAfter ? LineAt(segments[1].bias, first + column, 0) : bias;
     for (int row = 0; row < rows; ++row) {
       VF v = hn::Add(hn::LoadU(DF(), sums + row * kDotColumns + column), bias);
       if (kResidual) {
@@ -299,6 +322,14 @@ void ToBf16(const DotFinish& f, const DotSegment* segments) {
       StoreCount(hn::TruncateTo(D16(), hn::ShiftRight<16>(RoundedBits(v))), D16(), y + row * y_row + column, count);
     }
   }
+}
+/// Those of a finish from f32 to bf16 whose only segment may have a residual.
+void SkipRows(DotFinish& f, int rows) {
+  f.sums = static_cast<const float*>(f.sums) + int64_t(rows) * kDotColumns;
+  f.y = static_cast<uint16_t*>(f.y) + rows * f.y_row;
+  if (f.residuals[0].data)
+    f.residuals[0].data = static_cast<const uint16_t*>(f.residuals[0].data) + rows * f.residuals[0].row;
+  f.rows -= rows;
 }
 template <DotFunction kFunction>
 void FunctionToBf16(const DotFinish& f, const DotSegment* segments, bool after) {
@@ -317,10 +348,19 @@ bool RunToBf16(const DotFinish& f, const DotSegment* segments, int count) {
   if (s.function == DotFunction::kNone) {
     if (after || (s.round_bias && !s.has_residual)) return false;
     if (s.has_residual && (s.residual_dtype != DType::kBF16 || s.r_affine)) return false;
-    if (s.has_residual)
-      low ? ToBf16<true, true>(f, segments) : ToBf16<true, false>(f, segments);
-    else
-      low ? ToBf16<false, true>(f, segments) : ToBf16<false, false>(f, segments);
+    DotFinish left = f;
+    for (int done = 0; left.rows > 0;) {  // a row with subnormals, then on
+      done = dot_rows_to_bf16(left, s);
+      SkipRows(left, done);
+      if (left.rows == 0) break;
+      DotFinish some = left;
+      if (done > 0) some.rows = 1;
+      if (s.has_residual)
+        low ? ToBf16<true, true>(some, segments) : ToBf16<true, false>(some, segments);
+      else
+        low ? ToBf16<false, true>(some, segments) : ToBf16<false, false>(some, segments);
+      SkipRows(left, some.rows);
+    }
     return true;
   }
   if (low || s.has_residual || s.round_bias) return false;
@@ -345,10 +385,11 @@ void OneSegment(const DotFinish& given, const DotSegment& segment) {
   const int n = int(hn::Lanes(DF()));
   for (int column = 0; column < f.cols; column += n) {
     const int count = f.cols - column < n ? f.cols - column : n;
-    const Columns c = ColumnsOf(s, column);
+    const Columns c = ColumnsOf(s, f.column + column);
     const VI terms = IntegersAt(f.terms, column), zeros = IntegersAt(f.zeros, column);
     for (int row = 0; row < f.rows; ++row) {
-      const VF v = Scaled<kResidual>(SumAt<kIntegers>(f, row, column, terms, zeros), s, c, row, column, count);
+      const VF v =
+          Scaled<kResidual>(SumAt<kIntegers>(f, row, column, terms, zeros), s, c, f.residuals[0], row, column, count);
       const int64_t at = row * f.y_row + column;
       if (kQuantizes)
         StoreLevels(Quantized(v, s, c), f.y, at, count);
@@ -364,15 +405,15 @@ void ManySegments(const DotFinish& f, const DotSegment* segments, int segment_co
   for (int column = 0; column < f.cols; column += n) {
     const int count = f.cols - column < n ? f.cols - column : n;
     const VI terms = IntegersAt(f.terms, column), zeros = IntegersAt(f.zeros, column);
-    Columns all[5];
-    for (int k = 0; k < segment_count; ++k) all[k] = ColumnsOf(segments[k], column);
+    Columns all[kMostDotSegments];
+    for (int k = 0; k < segment_count; ++k) all[k] = ColumnsOf(segments[k], f.column + column);
     for (int row = 0; row < f.rows; ++row) {
       VF v = SumAt<kIntegers>(f, row, column, terms, zeros);
       VI levels = hn::Zero(DI());
       for (int k = 0; k < segment_count; ++k) {
         const DotSegment& s = segments[k];
-        v = s.has_residual ? Scaled<true>(v, s, all[k], row, column, count)
-                           : Scaled<false>(v, s, all[k], row, column, count);
+        v = s.has_residual ? Scaled<true>(v, s, all[k], f.residuals[k], row, column, count)
+                           : Scaled<false>(v, s, all[k], f.residuals[k], row, column, count);
         if (!s.quantizes) continue;
         levels = Quantized(v, s, all[k]);
         v = hn::ConvertTo(DF(), levels);

@@ -39,9 +39,13 @@ struct DotSegment {
   /// Set at the call: no value on the way to the quotient can leave 1e30 or be NaN, the reciprocal is good, and clamps
   /// before it have become bounds of the levels.
   bool tame = false;
-  // Of the call:
-  const void* residual = nullptr;  // at the block's first element
-  int64_t residual_row = 0;        // elements from row to row; columns are contiguous
+};
+inline constexpr int kMostDotSegments = 5;
+
+/// A block of a segment's residual: at its first element; elements from row to row, columns are contiguous.
+struct DotResidual {
+  const void* data = nullptr;
+  int64_t row = 0;
 };
 
 struct DotFinish {
@@ -54,6 +58,8 @@ struct DotFinish {
   void* y = nullptr;
   int64_t y_row = 0;            // elements
   DType y_dtype = DType::kF32;  // f32, bf16; u8, i8 after a segment that quantizes to it
+  int64_t column = 0;           // the block's first, in the segments' lines
+  DotResidual residuals[kMostDotSegments] = {};
 };
 
 void dot_finish_segments(const DotFinish& finish, const DotSegment* segments, int count);
