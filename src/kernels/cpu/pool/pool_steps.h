@@ -19,6 +19,11 @@ void pool_lanes(const float* x, const int64_t* offsets, int64_t taps, float* y, 
 void pool_lanes_narrow(DType dtype, const void* x, const int64_t* offsets, int64_t taps, void* y, int64_t lanes,
                        PoolFold fold, float factor);
 
+/// Maxima of bf16, u8 or i8 in two steps: to[i] = max over rows of rows[r][i], in an order of its own (the type's
+/// width), then y[i] = max over t < taps of columns[t * step + i]. At least one row, at least one tap; NaN wins.
+void max_rows_narrow(DType dtype, const void* const* rows, int64_t row_count, int64_t n, void* to);
+void max_columns_narrow(DType dtype, const void* columns, int64_t step, int64_t taps, int64_t n, void* y);
+
 /// One row of outputs of one plane, stride in x and taps as the window has them: y[o] = fold over kernel_h row pointers
 /// rows[r] and kernel_w taps of rows[r][o * stride + t * dilation] for o in [0, count), all of them inside the row.
 void pool_row(const float* const* rows, int64_t row_count, int64_t taps, int64_t stride, int64_t dilation, float* y,

@@ -123,6 +123,41 @@ float mean_factor(const State& s, const Span& h, const Span& w) {
   return count ? 1.0f / float(count) : 0.0f;
 }
 
+constexpr int64_t kColumnBytes = 16 << 10;  // of maxima over rows, in the first cache
+
+/// Outputs whose columns fit at a time; 0: maxima go window by window.
+int64_t columns_at_a_time(const State& s) {
+  if (s.dtype == DType::kF32 || s.x[3] != s.channels || s.kernel_h * s.kernel_w == 1) return 0;
+  const int64_t columns = kColumnBytes / (s.channels * bytes_of(s.dtype, 1)),
+                window = (s.kernel_w - 1) * s.dilation_w + 1;
+  return columns < window ? 0 : (columns - window) / s.stride_w + 1;
+}
+
+/// A row of maxima of bytes or bf16, `step` outputs at a time, rows of the window first.
+void max_row(const State& s, const char* from, const Span& h, int64_t top, int64_t step, char* to) {
+  alignas(64) char columns[kColumnBytes];
+  const int64_t bytes = bytes_of(s.dtype, 1), pixel = s.channels * bytes;
+  for (int64_t first = 0; first < s.out_w; first += step) {
+    const int64_t last = std::min(s.out_w, first + step);
+    const auto column = [&s](int64_t ow) { return ow * s.stride_w - s.left; };
+    const int64_t begin = std::max<int64_t>(0, column(first));
+    const int64_t end = std::min(s.in_w, column(last - 1) + (s.kernel_w - 1) * s.dilation_w + 1);
+    const void* rows[kMostTaps];
+    for (int64_t r = 0; r < h.count; ++r)
+      rows[r] = from + ((top + (h.first + r) * s.dilation_h) * s.x[2] + begin * s.channels) * bytes;
+    if (end > begin) max_rows_narrow(s.dtype, rows, h.count, (end - begin) * s.channels, columns);
+    for (int64_t ow = first; ow < last; ++ow) {
+      const Span& w = s.spans_w[size_t(ow)];
+      char* y = to + ow * s.y[3] * bytes;
+      if (w.count == 0)
+        pool_lanes_narrow(s.dtype, from, nullptr, 0, y, s.channels, PoolFold::kMax, 1);
+      else
+        max_columns_narrow(s.dtype, columns + (column(ow) + w.first * s.dilation_w - begin) * pixel,
+                           s.dilation_w * s.channels, w.count, s.channels, y);
+    }
+  }
+}
+
 template <PoolFold kFold>
 void run_last(const KernelCall& call, const Buffers& buffers, const ThreadPool& pool) {
   const State& s = call.state_as<State>();
@@ -131,12 +166,18 @@ void run_last(const KernelCall& call, const Buffers& buffers, const ThreadPool& 
   const int64_t bytes = bytes_of(s.dtype, 1);
   if (s.channels == 0) return;
   const int64_t row_work = s.out_w * s.channels * s.kernel_h * s.kernel_w;
+  const int64_t step = kFold == PoolFold::kMax ? columns_at_a_time(s) : 0;
   parallel(pool, s.batch * s.out_h, std::max<int64_t>(1, (32 << 10) / std::max<int64_t>(1, row_work)),
            [&](int64_t begin, int64_t end, int) {
              int64_t offsets[kMostTaps];
              for (int64_t row = begin; row < end; ++row) {
                const int64_t n = row / s.out_h, oh = row % s.out_h;
                const Span& h = s.spans_h[size_t(oh)];
+               if (step > 0 && h.count > 0) {
+                 max_row(s, x + n * s.x[0] * bytes, h, oh * s.stride_h - s.top, step,
+                         y + (n * s.y[0] + oh * s.y[2]) * bytes);
+                 continue;
+               }
                for (int64_t ow = 0; ow < s.out_w; ++ow) {
                  const Span& w = s.spans_w[size_t(ow)];
                  int64_t taps = 0;
@@ -210,6 +251,7 @@ constexpr Kernel pool_kernel(std::string_view name, std::string_view op,
   k.estimate = estimate<kLast>;
   k.prepare = prepare;
   k.run = run;
+  k.version = kLast ? 2 : 1;
   return k;
 }
 
