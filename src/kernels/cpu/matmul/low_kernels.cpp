@@ -1,4 +1,4 @@
-// cpu.low_bit, cpu.low_bit_bf16: LowBitMatMul. Weights are packed ahead; with act = i8 by integer dot products, else
+// cpu.low_bit: LowBitMatMul. Weights are packed ahead; with act = i8 by integer dot products, else
 // levels become f32 on their way to the multiply-adds.
 #include <algorithm>
 #include <cmath>
@@ -28,7 +28,8 @@ struct LowProduct {
   LowShape shape;
   LowDotKernels dot;
   bool amx = false;
-  int packed = 0;  // rows of a tile whose rows stand together; 0: a pitch apart
+  bool few = false;  // low_few_tile
+  int packed = 0;    // rows of a tile whose rows stand together; 0: a pitch apart
   LowEpilogue epilogue;
   // Workspace: activations of all rows, then each thread's own.
   int64_t a_pitch = 0;                                                  // bytes of a row of levels, or of f32
@@ -47,6 +48,7 @@ LowProduct low_product(const Problem& p) {
     l.dot = low_dot_kernels();
     l.amx = low_amx_suits(s);
     l.packed = l.amx ? 0 : low_packed_rows(s.m, s.chunks);
+    l.few = l.dot.few && !l.amx && !l.packed;
     if (!l.dot.rows) s.refusal = "no integer dot products at this instruction set";
   }
   const int64_t rows = round_up(s.m, l.packed ? l.packed : 16), per_chunk = round_up(rows * s.chunks * 4, 64);
@@ -67,20 +69,13 @@ LowProduct low_product(const Problem& p) {
   l.widened_bytes = s.quantize ? round_up(s.k * 4, 64) + apart + 3 * round_up(s.chunks * 4, 64) : 0;
   l.unpacked_bytes = l.packed && s.bits == 4 ? s.k * kLowColumns : 0;
   l.work_bytes = l.amx ? low_amx_bytes(s) : kTileRows * kLowColumns * 4 + l.unpacked_bytes;
-  l.thread_bytes = 2 * l.scales_bytes + l.widened_bytes + l.work_bytes;
+  l.thread_bytes = (l.few ? 4 : 2) * l.scales_bytes + l.widened_bytes + l.work_bytes;
   return l;
 }
 
 Support supports(const Problem& p) {
   const LowProduct l = low_product(p);
   return l.shape.refusal.empty() ? yes() : no("{}", l.shape.refusal);
-}
-
-double estimate(const Problem& p, const Tile&, const Ceilings& ceilings) {
-  const LowShape s = low_shape(p);
-  const double flops = 2.0 * double(s.m) * double(s.n) * double(s.k);
-  const double compute = ceilings.compute_ns(arithmetic_of(p), int64_t(flops), p.threads) * 2;
-  return std::max(compute, ceilings.stream_ns(p.read_bytes(), p.write_bytes(), p.threads)) + 500;
 }
 
 int64_t workspace(const Problem& p, const Tile&) {
@@ -117,7 +112,8 @@ class Run {
   void activations(int64_t begin, int64_t end, int thread) const {
     if (l_.packed) {
       for (int64_t tile = begin; tile < end; ++tile)
-        pack_rows(tile * l_.packed, std::min(s_.m, (tile + 1) * l_.packed), own(thread) + 2 * l_.scales_bytes);
+        pack_rows(tile * l_.packed, std::min(s_.m, (tile + 1) * l_.packed),
+                  own(thread) + (l_.few ? 4 : 2) * l_.scales_bytes);
       return;
     }
     const int64_t bytes = info(s_.a).bits / 8;
@@ -128,7 +124,7 @@ class Run {
         continue;
       }
       const float* row = reinterpret_cast<const float*>(from);
-      char* wide = own(thread) + 2 * l_.scales_bytes;
+      char* wide = own(thread) + (l_.few ? 4 : 2) * l_.scales_bytes;
       if (s_.a != DType::kF32) {
         low_widen(from, s_.k, kind_of(s_.a), reinterpret_cast<float*>(wide));
         row = reinterpret_cast<const float*>(wide);
@@ -143,6 +139,8 @@ class Run {
   }
 
   void panels(int64_t begin, int64_t end, int thread) const {
+    if (l_.few) return few_panels(begin, end, thread);
+    if (s_.bits == 16 && s_.m <= kLowPairRows) return pairs_f32(begin, end, thread);
     char* mine = own(thread);
     float *scale = reinterpret_cast<float*>(mine), *low = reinterpret_cast<float*>(mine + l_.scales_bytes);
     float* sums = reinterpret_cast<float*>(mine + l_.thread_bytes - l_.work_bytes);
@@ -215,6 +213,71 @@ class Run {
       }
     }
     low_interleave(apart, pitch, rows, s_.k, levels(first));
+  }
+
+  // Two panels of the thread's part side by side, the first and the one in its middle.
+  void few_panels(int64_t begin, int64_t end, int thread) const {
+    char* mine = own(thread);
+    float* sums = reinterpret_cast<float*>(mine + l_.thread_bytes - l_.work_bytes);
+    const int rows = int(s_.m), together = rows <= kLowPairRows ? 2 : 1;
+    const int64_t steps = (end - begin + together - 1) / together;
+    LowFewTile t;
+    t.a = levels(0);
+    t.a_pitch = l_.a_pitch;
+    t.scale = chunks<float>(l_.scale, 0);
+    t.weighted = chunks<float>(l_.weighted, 0);
+    t.start = chunks<int32_t>(l_.start, 0);
+    t.chunk_pitch = t.chunks = s_.chunks;
+    t.one_scale = s_.act_block == s_.k;
+    t.chunk = s_.chunk;
+    t.bits = s_.bits;
+    for (int64_t i = 0; i < steps; ++i) {
+      for (int j = 0; j < together; ++j) {
+        const int64_t panel = begin + i + j * steps;
+        LowFewTile::Panel& p = t.panels[j];
+        if (panel >= end) {
+          p = t.panels[0];
+        } else {
+          place_scales(panel, reinterpret_cast<float*>(mine + 2 * j * l_.scales_bytes), t, p);
+          p.w = static_cast<const uint8_t*>(buffers_.inputs[1]) + panel * s_.panel_bytes();
+        }
+        p.sums = sums + j * (kTileRows / 2) * kLowColumns;
+      }
+      low_few_tile(t, rows);
+      for (int j = 0; j < together && begin + i + j * steps < end; ++j)
+        finish(begin + i + j * steps, 0, rows, t.panels[j].sums);
+    }
+  }
+
+  // A panel's scales: as they are stored in the common forms, else as f32 in `own`.
+  void place_scales(int64_t panel, float* own, LowFewTile& t, LowFewTile::Panel& p) const {
+    const LowSources from = sources(panel);
+    t.form = low_form(from);
+    t.within = from.groups / from.super_groups;
+    p.scale = from.scale, p.low = from.min, p.super_scale = from.super_scale, p.super_low = from.super_min;
+    if (t.form != LowScaleForm::kConverted) return;
+    float* low = s_.subtracts() ? own + l_.scales_bytes / 4 : nullptr;
+    low_scales(from, own, low);
+    p.scale = own, p.low = low;
+    t.form = low ? LowScaleForm::kF32Low : LowScaleForm::kF32;
+  }
+
+  // The same of 16-bit weights.
+  void pairs_f32(int64_t begin, int64_t end, int thread) const {
+    float* sums = reinterpret_cast<float*>(own(thread) + l_.thread_bytes - l_.work_bytes);
+    float* more = sums + kTileRows / 2 * kLowColumns;
+    const int rows = int(s_.m);
+    const int64_t half = (end - begin) / 2;
+    const uint8_t* w = static_cast<const uint8_t*>(buffers_.inputs[1]);
+    for (int64_t panel = begin; panel < begin + half; ++panel) {
+      low_pair_f32(f32_tile_of(w + panel * s_.panel_bytes(), {}, 0, sums),
+                   f32_tile_of(w + (panel + half) * s_.panel_bytes(), {}, 0, more), rows);
+      finish(panel, 0, rows, sums);
+      finish(panel + half, 0, rows, more);
+    }
+    if (begin + 2 * half == end) return;
+    f32_tile(w + (end - 1) * s_.panel_bytes(), {}, 0, rows, sums);
+    finish(end - 1, 0, rows, sums);
   }
 
   void packed_rows(int64_t panel, bool more, const LowScales& scales, int64_t first, int64_t last, float* sums) const {
@@ -296,6 +359,9 @@ class Run {
   }
 
   void f32_tile(const uint8_t* w, const LowScales& scales, int64_t row, int rows, float* sums) const {
+    low_tile_f32(f32_tile_of(w, scales, row, sums), rows);
+  }
+  LowTile f32_tile_of(const uint8_t* w, const LowScales& scales, int64_t row, float* sums) const {
     LowTile t;
     const char* a = s_.a == DType::kF32 ? static_cast<const char*>(buffers_.inputs[0]) : workspace_ + l_.levels;
     t.a = reinterpret_cast<const float*>(a + row * l_.a_pitch);
@@ -308,7 +374,7 @@ class Run {
     t.kind = kind_of(s_.q);
     t.offset = s_.offset;
     t.sums = sums;
-    low_tile_f32(t, rows);
+    return t;
   }
 
   void finish(int64_t panel, int64_t row, int rows, float* sums) const {
@@ -339,89 +405,17 @@ void run(const KernelCall& call, const Buffers& buffers, const ThreadPool& given
   pool.run(s.panels(), std::max<int64_t>(1, (s.panels() + threads - 1) / threads), body);
 }
 
-// ---- activations rounded to bf16, weights in bf16: the dot-product tiles of cpu.matmul_dot
-
-struct LowBf16 {
-  LowShape shape;
-  LowEpilogue epilogue;
-};
-
-Support supports_bf16(const Problem& p) {
-  if (p.string("act") != "bf16") return no("act is {}", p.string("act"));
-  if (!dot_kernels(DotType::kBf16).tile) return no("no dot products of bf16 at this instruction set");
-  const LowShape s = low_shape(p);
-  if (!s.refusal.empty()) return no("{}", s.refusal);
-  if (s.a != DType::kF32 && s.a != DType::kBF16) return no("{} activations", name(s.a));
-  const LowEpilogue e = low_epilogue(p);
-  return e.refusal.empty() ? yes() : no("{}", e.refusal);
-}
-
-int64_t workspace_bf16(const Problem& p, const Tile&) {
-  const LowShape s = low_shape(p);
-  return dot_workspace_bytes(DotType::kBf16, s.m, s.n, s.k, std::max(1, p.threads));
-}
-Packing packing_bf16(const Problem& p, const Tile&, int input) {
-  if (input != 1) return {};
-  const LowShape s = low_shape(p);
-  return {fmt::format("dot bf16 k={} n={} transposed", s.k, s.n), dot_panel_bytes(DotType::kBf16, s.k, s.n)};
-}
-void pack_bf16(const Problem& p, const Tile&, int input, const Tensor& source, void* packed) {
-  const LowShape s = low_shape(p);
-  if (input == 1)
-    dot_pack(DotType::kBf16, source.data(), DType::kBF16, 1, s.k, s.k, s.n, static_cast<uint8_t*>(packed), 0, s.n);
-}
-std::shared_ptr<const void> prepare_bf16(const Problem& p, const Tile&) {
-  return std::make_shared<const LowBf16>(LowBf16{low_shape(p), low_epilogue(p)});
-}
-
-struct Bf16Context {
-  const LowBf16& product;
-  const Buffers& buffers;
-};
-void finish_bf16(const void* context, const DotBlock& b) {
-  const Bf16Context& c = *static_cast<const Bf16Context*>(context);
-  low_finish(c.product.epilogue, c.buffers, b.row, b.col, b.rows, b.cols, static_cast<float*>(b.sums), b.stream);
-}
-void run_bf16(const KernelCall& call, const Buffers& buffers, const ThreadPool& given) {
-  const LowBf16& l = call.state_as<LowBf16>();
-  const Bf16Context context{l, buffers};
-  DotGemm gemm;
-  gemm.type = DotType::kBf16;
-  gemm.m = l.shape.m, gemm.n = l.shape.n, gemm.k = l.shape.k;
-  gemm.a = buffers.inputs[0];
-  gemm.a_dtype = l.shape.a;
-  gemm.a_row_stride = l.shape.k;
-  gemm.panels = static_cast<const uint8_t*>(buffers.inputs[1]);
-  gemm.finish = finish_bf16;
-  gemm.context = &context;
-  gemm.y = buffers.outputs[0];
-  gemm.y_row_stride = l.epilogue.n;
-  gemm.y_bytes = int(info(l.epilogue.y).bits / 8);
-  gemm.may_stream = l.epilogue.y != DType::kF16;
-  dot_gemm(gemm, buffers.workspace, given.at_most(call.problem.threads));
-}
-
 }  // namespace
 
 constinit const Kernel kLowBit = {.name = "cpu.low_bit",
                                   .op = "LowBitMatMul",
                                   .supports = supports,
-                                  .estimate = estimate,
+                                  .estimate = low_estimate,
                                   .workspace = workspace,
                                   .packing = packing,
                                   .pack = pack,
                                   .prepare = prepare,
                                   .run = run,
-                                  .version = 3};
-constinit const Kernel kLowBf16 = {.name = "cpu.low_bit_bf16",
-                                   .op = "LowBitMatMul",
-                                   .supports = supports_bf16,
-                                   .estimate = estimate,
-                                   .workspace = workspace_bf16,
-                                   .packing = packing_bf16,
-                                   .pack = pack_bf16,
-                                   .prepare = prepare_bf16,
-                                   .run = run_bf16,
-                                   .version = 2};
+                                  .version = 4};
 
 }  // namespace ridgeline::cpu

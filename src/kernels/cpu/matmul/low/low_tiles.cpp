@@ -69,14 +69,10 @@ void SuperScales(const LowSources& from, float* scale, float* low) {  // q4_k: u
 void Scales(const LowSources& from, float* scale, float* low) {
   const D d;
   const int64_t n = int64_t(hn::Lanes(d));
-  if (from.repeat == 1 && !from.zero && !from.min && !from.super_scale) {
-    if (from.scale_bytes == 2) return PlainScales<2>(from, scale);
-    if (from.scale_bytes == 4) return PlainScales<4>(from, scale);
-  }
-  if (from.repeat == 1 && !from.zero && from.min && from.super_scale && from.super_min && from.scale_bytes == 1 &&
-      from.min_bytes == 1 && from.super_scale_bytes == 2 && from.super_min_bytes == 2 &&
-      from.super_groups == from.super_min_groups)
-    return SuperScales(from, scale, low);
+  const LowScaleForm form = low_form(from);
+  if (form == LowScaleForm::kF16) return PlainScales<2>(from, scale);
+  if (form == LowScaleForm::kF32) return PlainScales<4>(from, scale);
+  if (form == LowScaleForm::kSuper) return SuperScales(from, scale, low);
   const int64_t super = from.super_scale ? from.groups / from.super_groups : 1,
                 super_min = from.super_min ? from.groups / from.super_min_groups : 1;
   for (int64_t g = 0; g < from.groups; ++g) {
@@ -248,6 +244,43 @@ void Tile(const LowTile& t) {
   }
 }
 
+// 16 bits of two panels for a few rows: two streams, as in low_few_x86.cpp.
+template <int MR>
+void Pair16(const LowTile& t, const LowTile& u) {
+  const D d;
+  constexpr int kWidth = int(hn::MaxLanes(d)), kVectors = kColumns / kWidth, kTogether = kVectors < 2 ? 1 : 2;
+  for (int v = 0; v < kVectors; v += kTogether) {
+    V acc[kTogether][MR], more[kTogether][MR];
+#pragma GCC unroll 2
+    for (int j = 0; j < kTogether; ++j) {
+#pragma GCC unroll 8
+      for (int r = 0; r < MR; ++r) acc[j][r] = more[j][r] = hn::Zero(d);
+    }
+    const uint8_t *w = t.w, *w2 = u.w;
+    const float* a = t.a;
+    for (int64_t k = t.chunks * t.chunk; k > 0; --k, w += 64, w2 += 64, ++a) {
+      hwy::Prefetch(w + kAhead);
+      hwy::Prefetch(w2 + kAhead);
+#pragma GCC unroll 2
+      for (int j = 0; j < kTogether; ++j) {
+        Step<MR, 16>(t, a, w, (v + j) * kWidth, hn::Zero(d), hn::Zero(d), acc[j]);
+        Step<MR, 16>(t, a, w2, (v + j) * kWidth, hn::Zero(d), hn::Zero(d), more[j]);
+      }
+    }
+#pragma GCC unroll 2
+    for (int j = 0; j < kTogether; ++j) {
+#pragma GCC unroll 8
+      for (int r = 0; r < MR; ++r) {
+        hn::StoreU(acc[j][r], d, t.sums + r * kColumns + (v + j) * kWidth);
+        hn::StoreU(more[j][r], d, u.sums + r * kColumns + (v + j) * kWidth);
+      }
+    }
+  }
+}
+void PairF32(const LowTile& t, const LowTile& u, int rows) {
+  rows == 1 ? Pair16<1>(t, u) : rows == 2 ? Pair16<2>(t, u) : Pair16<3>(t, u);
+}
+
 template <int MR>
 void OfBits(const LowTile& t) {
   if (t.bits == 16)
@@ -307,9 +340,19 @@ HWY_EXPORT(Scales);
 HWY_EXPORT(Widen);
 HWY_EXPORT(Quantize);
 HWY_EXPORT(TileF32);
+HWY_EXPORT(PairF32);
 HWY_EXPORT(Signed);
 }  // namespace
 
+LowScaleForm low_form(const LowSources& from) {
+  if (from.repeat != 1 || from.zero) return LowScaleForm::kConverted;
+  if (!from.min && !from.super_scale && from.scale_bytes >= 2)
+    return from.scale_bytes == 2 ? LowScaleForm::kF16 : LowScaleForm::kF32;
+  if (from.min && from.super_scale && from.super_min && from.scale_bytes == 1 && from.min_bytes == 1 &&
+      from.super_scale_bytes == 2 && from.super_min_bytes == 2 && from.super_groups == from.super_min_groups)
+    return LowScaleForm::kSuper;
+  return LowScaleForm::kConverted;
+}
 void low_scales(const LowSources& from, float* scale, float* low) { HWY_DYNAMIC_DISPATCH(Scales)(from, scale, low); }
 void low_widen(const void* a, int64_t n, int kind, float* to) { HWY_DYNAMIC_DISPATCH(Widen)(a, n, kind, to); }
 void low_quantize(const float* a, int64_t k, int64_t block, int64_t chunk, int offset, int8_t* levels, float* scale,
@@ -324,6 +367,9 @@ void low_interleave(const int8_t* from, int64_t pitch, int64_t rows, int64_t k, 
   }
 }
 void low_tile_f32(const LowTile& tile, int rows) { HWY_DYNAMIC_DISPATCH(TileF32)(tile, rows); }
+void low_pair_f32(const LowTile& tile, const LowTile& other, int rows) {
+  HWY_DYNAMIC_DISPATCH(PairF32)(tile, other, rows);
+}
 void low_signed_levels(const uint8_t* panel, int64_t k, int bits, int offset, int8_t* to) {
   HWY_DYNAMIC_DISPATCH(Signed)(panel, k, bits, offset, to);
 }

@@ -19,6 +19,9 @@ struct LowSources {
   int64_t repeat = 1;  // chunks a group
 };
 void low_scales(const LowSources& from, float* scale, float* low);
+/// How they can be used as they stand; kSuper: u8 by f16, scale and low; kConverted: not, low_scales first.
+enum class LowScaleForm : uint8_t { kF32, kF16, kF32Low, kSuper, kConverted };
+LowScaleForm low_form(const LowSources& from);
 
 /// Rows of activations in f32 (from f32, f16 or bf16).
 void low_widen(const void* a, int64_t n, int kind, float* to);  // kind: 0 f32, 1 f16, 2 bf16
@@ -40,6 +43,9 @@ struct LowTile {
 };
 inline constexpr int kLowRows = 6;  // at most
 void low_tile_f32(const LowTile& tile, int rows);
+/// Two panels of 16-bit weights for up to kLowPairRows rows; `other` tells w and sums.
+inline constexpr int kLowPairRows = 3;
+void low_pair_f32(const LowTile& tile, const LowTile& other, int rows);
 
 /// The same with quantized activations. Each row has its levels, scales, weighted sums and starts, `chunk_pitch` apart.
 struct LowDotTile {
@@ -56,10 +62,34 @@ struct LowDotTile {
   float* sums = nullptr;
 };
 struct LowDotKernels {
-  int rows = 0;  // of the largest tile; 0: none on this machine
+  int rows = 0;      // of the largest tile; 0: none on this machine
+  bool few = false;  // by low_few_tile, `tile` is null
   void (*tile)(const LowDotTile& tile, int rows) = nullptr;
 };
 LowDotKernels low_dot_kernels();
+
+/// The same on VNNI. Up to kLowPairRows rows take two panels at once (both the same: one alone), more the first.
+struct LowFewTile {
+  const int8_t* a = nullptr;
+  int64_t a_pitch = 0;
+  const float *scale = nullptr, *weighted = nullptr;  // of the rows, `chunk_pitch` apart, as in LowDotTile
+  const int32_t* start = nullptr;
+  int64_t chunk_pitch = 0;
+  bool one_scale = false;
+  LowScaleForm form = LowScaleForm::kF32;
+  int64_t within = 1;  // chunks of one wider scale
+  struct Panel {
+    const uint8_t* w = nullptr;
+    const void *scale = nullptr, *low = nullptr;  // [chunks][32]
+    const void *super_scale = nullptr, *super_low = nullptr;
+    float* sums = nullptr;
+  };
+  Panel panels[2];
+  int64_t chunks = 0, chunk = 0;
+  int bits = 0;
+};
+void low_few_tile(const LowFewTile& tile, int rows);
+
 /// The same for more rows, all MR of a tile together: a [k / 4][MR][4], the others [chunks][MR]; w one level a byte.
 struct LowPackedTile {
   const int8_t* a = nullptr;

@@ -14,98 +14,8 @@ namespace {
 
 constexpr int kColumns = 32;
 constexpr int64_t kStepBytes = kColumns * 4;
-constexpr int kAhead = 2048;
 
-#define RIDGELINE_VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
 #define RIDGELINE_AVX2 __attribute__((target("avx2,fma")))
-
-RIDGELINE_VNNI inline __m512i four(const int8_t* a) {
-  int32_t bits;
-  __builtin_memcpy(&bits, a, 4);
-  return _mm512_set1_epi32(bits);
-}
-
-// MR rows by kHalves times 16 columns: that many sums in i32 and in f32. Few rows take the panel's 32 columns at once,
-// so that it is one stream: in two passes, 8 bits came from DRAM at 61 % of its bandwidth. kOneScale: a row's scale is
-// applied once, at the end.
-template <int MR, int kHalves, int kBits, bool kLow, bool kOneScale>
-RIDGELINE_VNNI void tile_vnni(const LowDotTile& t) {
-  const __m512i mask = _mm512_set1_epi8(15);
-  for (int half = 0; half < 2; half += kHalves) {
-    const uint8_t* w = t.w + half * 64;
-    const int8_t* a = t.a;
-    __m512 total[MR][kHalves];
-#pragma GCC unroll 16
-    for (int r = 0; r < MR; ++r) {
-#pragma GCC unroll 2
-      for (int h = 0; h < kHalves; ++h) total[r][h] = _mm512_setzero_ps();
-    }
-    for (int64_t chunk = 0; chunk < t.chunks; ++chunk) {
-      __m512i acc[MR][kHalves];
-#pragma GCC unroll 16
-      for (int r = 0; r < MR; ++r) {
-#pragma GCC unroll 2
-        for (int h = 0; h < kHalves; ++h) acc[r][h] = _mm512_set1_epi32(t.start[r * t.chunk_pitch + chunk]);
-      }
-      constexpr int kSteps = kBits == 8 ? 4 : 8;
-#pragma GCC unroll 2
-      for (int64_t k = 0; k < t.chunk; k += kSteps, w += kStepBytes, a += kSteps) {
-#pragma GCC unroll 2
-        for (int h = 0; h < kHalves; ++h) {
-          const __m512i x = _mm512_loadu_si512(w + h * 64);
-          if (kHalves == 2) _mm_prefetch(reinterpret_cast<const char*>(w + h * 64 + kAhead), _MM_HINT_T0);
-          if constexpr (kBits == 8) {
-#pragma GCC unroll 16
-            for (int r = 0; r < MR; ++r) acc[r][h] = _mm512_dpbusd_epi32(acc[r][h], x, four(a + r * t.a_pitch));
-          } else {
-            const __m512i low = _mm512_and_si512(x, mask), high = _mm512_and_si512(_mm512_srli_epi16(x, 4), mask);
-#pragma GCC unroll 16
-            for (int r = 0; r < MR; ++r) acc[r][h] = _mm512_dpbusd_epi32(acc[r][h], low, four(a + r * t.a_pitch));
-#pragma GCC unroll 16
-            for (int r = 0; r < MR; ++r) acc[r][h] = _mm512_dpbusd_epi32(acc[r][h], high, four(a + r * t.a_pitch + 4));
-          }
-        }
-      }
-#pragma GCC unroll 2
-      for (int h = 0; h < kHalves; ++h) {
-        const int64_t column = chunk * kColumns + (half + h) * 16;
-        const __m512 scale = _mm512_loadu_ps(t.scales.scale + column);
-#pragma GCC unroll 16
-        for (int r = 0; r < MR; ++r) {
-          const __m512 by =
-              kOneScale ? scale : _mm512_mul_ps(scale, _mm512_set1_ps(t.scale[r * t.chunk_pitch + chunk]));
-          total[r][h] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[r][h]), by, total[r][h]);
-        }
-        if constexpr (kLow) {
-          const __m512 low = _mm512_loadu_ps(t.scales.low + column);
-#pragma GCC unroll 16
-          for (int r = 0; r < MR; ++r)
-            total[r][h] = _mm512_fnmadd_ps(low, _mm512_set1_ps(t.weighted[r * t.chunk_pitch + chunk]), total[r][h]);
-        }
-      }
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < MR; ++r) {
-#pragma GCC unroll 2
-      for (int h = 0; h < kHalves; ++h) {
-        const __m512 y =
-            kOneScale ? _mm512_mul_ps(total[r][h], _mm512_set1_ps(t.scale[r * t.chunk_pitch])) : total[r][h];
-        _mm512_storeu_ps(t.sums + r * kColumns + (half + h) * 16, y);
-      }
-    }
-  }
-}
-
-template <int MR>
-RIDGELINE_VNNI void any_vnni(const LowDotTile& t) {
-  constexpr int kHalves = 2;
-  if (t.bits == 8) {
-    if (t.scales.low) return tile_vnni<MR, kHalves, 8, true, false>(t);
-    return t.one_scale ? tile_vnni<MR, kHalves, 8, false, true>(t) : tile_vnni<MR, kHalves, 8, false, false>(t);
-  }
-  if (t.scales.low) return tile_vnni<MR, kHalves, 4, true, false>(t);
-  return t.one_scale ? tile_vnni<MR, kHalves, 4, false, true>(t) : tile_vnni<MR, kHalves, 4, false, false>(t);
-}
 
 // Without VNNI: u8 x s8 into i16 saturates above 7 bits, so levels of 8 bits are cut into seven and one.
 template <int MR, int kBits>
@@ -159,10 +69,6 @@ void any_avx2(const LowDotTile& t) {
 }
 
 using Tiles = void (*)(const LowDotTile&);
-void vnni(const LowDotTile& t, int rows) {
-  static constexpr Tiles kTable[] = {any_vnni<1>, any_vnni<1>, any_vnni<2>, any_vnni<3>, any_vnni<4>, any_vnni<5>};
-  kTable[rows](t);
-}
 void avx2(const LowDotTile& t, int rows) {
   static constexpr Tiles kTable[] = {any_avx2<1>, any_avx2<1>, any_avx2<2>, any_avx2<3>, any_avx2<4>};
   kTable[rows](t);
@@ -173,8 +79,8 @@ void avx2(const LowDotTile& t, int rows) {
 LowDotKernels low_dot_kernels() {
   if (active_isa() == Isa::kScalar) return {};
   const bool wide = active_isa() == Isa::kAvx512;
-  if (wide && has_feature("avx512_vnni")) return {5, vnni};
-  return {4, avx2};
+  if (wide && has_feature("avx512_vnni")) return {5, true, nullptr};
+  return {4, false, avx2};
 }
 
 }  // namespace ridgeline::cpu

@@ -49,6 +49,13 @@ LowShape low_shape(const Problem& p) {
   return s;
 }
 
+double low_estimate(const Problem& p, const Tile&, const Ceilings& ceilings) {
+  const LowShape s = low_shape(p);
+  const double flops = 2.0 * double(s.m) * double(s.n) * double(s.k);
+  const double compute = ceilings.compute_ns(arithmetic_of(p), int64_t(flops), p.threads) * 2;
+  return std::max(compute, ceilings.stream_ns(p.read_bytes(), p.write_bytes(), p.threads)) + 500;
+}
+
 int64_t low_packed_bytes(const Problem& p, int input) {
   const LowShape s = low_shape(p);
   if (input == 1) return s.panels() * s.panel_bytes();

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "ir/problem.h"
+#include "kernels/kernel.h"
 
 namespace ridgeline::cpu {
 
@@ -34,6 +35,7 @@ struct LowShape {
 };
 
 LowShape low_shape(const Problem& problem);
+double low_estimate(const Problem& problem, const Tile&, const Ceilings& ceilings);
 
 /// Bytes of input `input` in panels, and the packing itself.
 int64_t low_packed_bytes(const Problem& problem, int input);
