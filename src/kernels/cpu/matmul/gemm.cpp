@@ -43,7 +43,8 @@ class Worker {
         p_(blocking.problem),
         kernels_(micro_kernels()),
         width_(2 * kernels_.lanes),
-        thread_(thread) {
+        thread_(thread),
+        fetches_next_(blocking.fetches_next()) {
     if (workspace) {
       partials_ = workspace;
       a_copy_ =
@@ -52,9 +53,12 @@ class Worker {
     }
   }
 
-  void run(int64_t task) {
+  /// `last`: no other task follows on this thread.
+  void run(int64_t task, bool last) {
     const int64_t cells = blocking_.parts_rows * blocking_.parts_cols, cell = task % cells;
     select_matrix(task / cells);
+    next_ = {};
+    if (fetches_next_ && !last) next_ = operands_of(task + 1);
     if (all_k_.size() == 0 && p_.k > 0) return;
     const Range rows = part(p_.m, blocking_.parts_rows, cell / blocking_.parts_cols);
     const int64_t all_panels = (p_.n + width_ - 1) / width_;
@@ -108,9 +112,9 @@ class Worker {
     int64_t batch = matrix / blocking_.parts_k;
     all_k_ = part(p_.k, blocking_.parts_k, matrix % blocking_.parts_k);
     batch_ = batch;
-    static constexpr float kNothing = 0;  // operands without elements (k = 0) may have no address
-    a_ = p_.k == 0 ? &kNothing : p_.a.data;
-    b_ = p_.k == 0 ? &kNothing : p_.b.packed ? p_.b.packed : p_.b.data;
+    const Ahead operands = operands_of(batch);
+    a_ = operands.a;
+    b_ = operands.b;
     c_ = p_.c;
     bias_ = p_.epilogue.bias;
     residual_ = p_.epilogue.residual;
@@ -118,8 +122,6 @@ class Worker {
       const BatchAxis& step = p_.batch[size_t(axis)];
       const int64_t index = batch % step.extent;
       batch /= step.extent;
-      a_ += index * step.a;
-      b_ += index * step.b;
       c_ += index * step.c;
       if (bias_) bias_ += index * step.bias;
       if (residual_) residual_ += index * step.residual;
@@ -129,6 +131,34 @@ class Worker {
     c_ = partials_ + matrix * blocking_.partial_floats;  // bare sums; what follows them comes when all are there
     c_row_ = partial_row(p_);
     bias_ = residual_ = nullptr;
+  }
+
+  // A and B of a matrix of the batch, and how far their lines have been asked for.
+  struct Ahead {
+    const float *a = nullptr, *b = nullptr;
+    int64_t at = 0;
+  };
+  Ahead operands_of(int64_t batch) const {
+    static constexpr float kNothing = 0;  // operands without elements (k = 0) may have no address
+    if (p_.k == 0) return {&kNothing, &kNothing};
+    Ahead found{p_.a.data, p_.b.packed ? p_.b.packed : p_.b.data};
+    for (int axis = p_.batch_axes; axis-- > 0;) {
+      const BatchAxis& step = p_.batch[size_t(axis)];
+      const int64_t index = batch % step.extent;
+      batch /= step.extent;
+      found.a += index * step.a;
+      found.b += index * step.b;
+    }
+    return found;
+  }
+
+  // A tile asks for as many lines as it has steps of k: of the next panel, or of the next matrix of the batch.
+  void set_ahead(MicroTile& tile) {
+    if (!next_.a) return;
+    const int64_t at = next_.at;
+    next_.at += tile.length * kLine;
+    tile.ahead = at < p_.m * p_.k ? next_.a + at : next_.b + (at - p_.m * p_.k);
+    tile.ahead_step = at < p_.m * p_.k + p_.k * p_.n ? kLine : 0;
   }
 
   BlockA block_a(Range rows, Range k) {
@@ -161,7 +191,7 @@ class Worker {
     const int64_t tiles = (rows.size() + kernels_.max_rows - 1) / kernels_.max_rows;
     for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
       const int64_t col = panel * width_, cols = std::min<int64_t>(width_, p_.n - col);
-      const bool lone = tiles == 1 && cols == width_;
+      const bool lone = tiles == 1 && cols == width_ && !next_.a;
       const int vectors = cols > kernels_.lanes ? 2 : 1;
       const bool masked = cols != vectors * kernels_.lanes;
       tile.b = b.data + panel * b.panel_stride;
@@ -178,11 +208,12 @@ class Worker {
         const int64_t size = part(rows.size(), tiles, t).size();
         tile.c = c_ + row * c_row_ + col;
         tile.add = add ? add + row * tile.add_row + col : nullptr;
+        set_ahead(tile);
         (blocking_.thin ? kernels_.thin[size][vectors][masked]
          : lone         ? kernels_.lone[size]
                         : kernels_.tile[size][vectors][masked])(tile);
         tile.a += size * a.row_stride;
-        tile.ahead += share * width_;
+        if (!next_.a) tile.ahead += share * width_;
         row += size;
       }
     }
@@ -204,6 +235,10 @@ class Worker {
   float *c_ = nullptr, *partials_ = nullptr;
   int64_t c_row_ = 0;
   Range all_k_{0, 0};
+  // Small matrices of a batch: while one is multiplied the next comes closer.
+  static constexpr int64_t kLine = 16;  // floats
+  const bool fetches_next_;
+  Ahead next_;
 };
 
 }  // namespace
@@ -269,7 +304,7 @@ void run(const Blocking& blocking, void* workspace, const ThreadPool& pool) {
     for (int64_t thread = begin; thread < end; ++thread) {
       Worker worker(shared.blocking, shared.workspace, int(thread));
       const Range tasks = part(shared.blocking.tasks, shared.blocking.threads, thread);
-      for (int64_t task = tasks.begin; task < tasks.end; ++task) worker.run(task);
+      for (int64_t task = tasks.begin; task < tasks.end; ++task) worker.run(task, task + 1 == tasks.end);
     }
   };
   if (blocking.threads == 1)
