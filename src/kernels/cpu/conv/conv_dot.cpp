@@ -155,14 +155,18 @@ void zero_terms(const Problem& p, const Buffers& buffers, const State& s, const 
   const bool many = p.has(3) && p.input(3).elements() > 1;
   const uint32_t k = uint32_t(g.taps() * g.group_in());
   const int32_t moved = p.input(1).dtype == DType::kU8 ? 128 : 0;
-  std::fill(zeros, zeros + g.out_channels, narrow_zero(p, buffers, 3, 0) - moved);
-  if (many)
+  const int32_t first = narrow_zero(p, buffers, 3, 0) - moved;
+  bool any = first != 0;
+  std::fill(zeros, zeros + g.out_channels, first);
+  if (many) {
     for (int64_t c = 0; c < g.out_channels; ++c) zeros[c] = narrow_zero(p, buffers, 3, c) - moved;
-  const bool any = std::any_of(zeros, zeros + g.out_channels, [](int32_t z) { return z != 0; });
-  for (int64_t c = 0; c < g.out_channels; ++c)
-    terms[c] = int32_t(0u - uint32_t(zx) * (uint32_t(weight_sums[c]) - k * uint32_t(zeros[c])));
-  if (const int32_t* bias = context.bound.integer_bias)
-    for (int64_t c = 0; c < g.out_channels; ++c) terms[c] = int32_t(uint32_t(terms[c]) + uint32_t(bias[c]));
+    any = std::any_of(zeros, zeros + g.out_channels, [](int32_t z) { return z != 0; });
+  }
+  const int32_t* bias = context.bound.integer_bias;
+  for (int64_t c = 0; c < g.out_channels; ++c) {
+    const uint32_t sum = uint32_t(weight_sums[c]) - (any ? k * uint32_t(zeros[c]) : 0u);
+    terms[c] = int32_t((bias ? uint32_t(bias[c]) : 0u) - uint32_t(zx) * sum);
+  }
   for (int64_t c = g.out_channels; c < g.out_channels + kDotColumns; ++c) terms[c] = zeros[c] = 0;
   context.terms = terms;
   context.zeros = any ? zeros : nullptr;

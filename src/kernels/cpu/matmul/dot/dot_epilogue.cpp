@@ -167,6 +167,7 @@ void DotEpilogue::bind(const Buffers& buffers, void* workspace, Bound& bound) co
     first.bias = {to, 1};
     to += padded();
   }
+  bound.segments[0].bf16_instructions = bf16_instructions_;
   if (chain_.integer_bias.given) {
     int32_t* line = reinterpret_cast<int32_t*>(to);
     const DotValue& value = chain_.integer_bias;
@@ -222,16 +223,17 @@ void DotEpilogue::tame(Bound& bound) const {
     s.least = std::clamp(low, least, most);
     s.most = std::clamp(high, s.least, most);
     s.tame = true;
+    s.small = size * std::max(1.0, double(s.inverse)) < 0x1p30;
     size = 2048;
   }
 }
 
-void DotEpilogue::finish(const Bound& bound, DotFinish block, int64_t column, const TileInput* operands) const {
+void DotEpilogue::finish(const Bound& bound, DotFinish& block, int64_t column, const TileInput* operands) const {
   run(bound, block, column, operands);
   if (table_) map_(*table_, static_cast<uint8_t*>(block.y), block.y_row, block.rows, block.cols);
 }
 
-void DotEpilogue::run(const Bound& bound, DotFinish block, int64_t column, const TileInput* operands) const {
+void DotEpilogue::run(const Bound& bound, DotFinish& block, int64_t column, const TileInput* operands) const {
   block.integers = integers_;
   block.y_dtype = y_;
   block.column = column;

@@ -11,6 +11,7 @@
 #include "kernels/cpu/elementwise/program_block.h"
 #include "kernels/cpu/matmul/dot/byte_table.h"
 #include "kernels/cpu/matmul/dot/dot_segments.h"
+#include "kernels/cpu/simd.h"
 #include "kernels/kernel.h"
 
 namespace ridgeline::cpu {
@@ -76,7 +77,8 @@ class DotEpilogue {
   bool reads(int operand) const;
   /// A block of sums at column `column`. `operands` are those of the program that it reads, at the block's first
   /// element.
-  void finish(const Bound& bound, DotFinish block, int64_t column, const TileInput* operands) const;
+  /// Completes `block`.
+  void finish(const Bound& bound, DotFinish& block, int64_t column, const TileInput* operands) const;
 
  private:
   struct Source {
@@ -84,13 +86,14 @@ class DotEpilogue {
     DType dtype;
     DotRider rider;
   };
-  void run(const Bound& bound, DotFinish block, int64_t column, const TileInput* operands) const;
+  void run(const Bound& bound, DotFinish& block, int64_t column, const TileInput* operands) const;
   DotLine line_of(const DotValue& value, const Buffers& buffers, float*& to) const;
   void tame(Bound& bound) const;
   float number_of(const DotValue& value, const Buffers& buffers) const;
   int64_t padded() const { return (columns_ + 63) / 32 * 32; }
 
   bool integers_ = false;
+  bool bf16_instructions_ = has_feature("avx512_bf16");
   int64_t columns_ = 0;
   int operand_count_ = 0;
   std::vector<Source> sources_;  // by input of the program; [0] is the sums

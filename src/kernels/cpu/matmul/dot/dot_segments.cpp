@@ -1,6 +1,6 @@
 #include "kernels/cpu/matmul/dot/dot_segments.h"
 
-#include "kernels/cpu/matmul/dot/dot_bf16.h"
+#include "kernels/cpu/matmul/dot/dot_finish_x86.h"
 #include "kernels/cpu/matmul/dot/dot_micro.h"
 #include "kernels/cpu/simd.h"
 
@@ -207,22 +207,8 @@ HWY_INLINE VF TameQuotient(VF v, const TameColumns& c) {
   return hn::Add(hn::Min(hn::Max(q, c.least), c.most), hn::Set(DF(), kMagic));
 }
 
-/// In lower: the columns' numbers that most blocks have no need of. The second segment's v less a line that is a whole
-/// number for all (the zero point: one subtraction with the shift of the rounding), times its scale, without a bias; a
-/// residual without one.
-bool IsLean(const DotSegment* s, bool two) {
-  const DotSegment& last = s[two ? 1 : 0];
-  if (last.has_residual && (last.r_fused || last.r_bias != 0)) return false;
-  if (!two) return true;
-  if (last.bias.data && (last.bias.stride || *last.bias.data != 0)) return false;
-  if (!last.before.data) return true;
-  if (last.before.stride) return false;
-  const float before = *last.before.data;
-  return before >= -1024 && before <= 1024 && before == float(int(before));
-}
-
 /// One or two tame segments over i32 sums without zero points of B; the last may have a residual of bytes.
-template <bool kFused, bool kTwo, bool kResidual, bool kLean, typename R>
+template <bool kFused, bool kTwo, bool kResidual, typename R>
 void Tame(const DotFinish& f, const DotSegment* segments) {
   const int n = int(hn::Lanes(DF())), rows = f.rows, cols = f.cols;
   const int64_t first = f.column;
@@ -232,8 +218,7 @@ void Tame(const DotFinish& f, const DotSegment* segments) {
   const R* residual = static_cast<const R*>(f.residuals[kTwo ? 1 : 0].data);
   const int64_t y_row = f.y_row, residual_row = f.residuals[kTwo ? 1 : 0].row;
   const VI zero = hn::Set(DI(), last.zero);
-  const float moved = kLean && kTwo && last.before.data ? *last.before.data : 0.0f;
-  const VF shift = hn::Set(DF(), kMagic - float(one.zero) + moved), r_before = hn::Set(DF(), last.r_before),
+  const VF shift = hn::Set(DF(), kMagic - float(one.zero)), r_before = hn::Set(DF(), last.r_before),
            r_scale = hn::Set(DF(), last.r_scale), r_bias = hn::Set(DF(), last.r_bias);
   const bool r_fused = last.r_fused;
   for (int column = 0; column < cols; column += n) {
@@ -245,16 +230,13 @@ void Tame(const DotFinish& f, const DotSegment* segments) {
       VF v = hn::ConvertTo(DF(), hn::Add(hn::LoadU(DI(), sums + row * kDotColumns + column), terms));
       v = kFused ? hn::MulAdd(v, c.scale, c.bias) : hn::Add(hn::Mul(v, c.scale), c.bias);
       if (kTwo) {
-        v = hn::Sub(TameQuotient(v, c), shift);
-        v = kLean ? hn::Mul(v, c2.scale) : hn::Add(hn::Mul(hn::Sub(v, before), c2.scale), c2.bias);
+        v = hn::Sub(hn::Sub(TameQuotient(v, c), shift), before);
+        v = hn::Add(hn::Mul(v, c2.scale), c2.bias);
       }
       if (kResidual) {
         const auto bytes = LoadCount(hn::Rebind<R, DF>(), residual + row * residual_row + column, count);
         const VF r = hn::Sub(hn::ConvertTo(DF(), hn::PromoteTo(DI(), bytes)), r_before);
-        if (kLean)
-          v = hn::Add(v, hn::Mul(r, r_scale));
-        else
-          v = hn::Add(v, r_fused ? hn::MulAdd(r, r_scale, r_bias) : hn::Add(hn::Mul(r, r_scale), r_bias));
+        v = hn::Add(v, r_fused ? hn::MulAdd(r, r_scale, r_bias) : hn::Add(hn::Mul(r, r_scale), r_bias));
       }
       const VI level = hn::Add(hn::BitCast(DI(), TameQuotient(v, c2)), zero);
       StoreLevels(level, y, row * y_row + column, count);  // their low bytes
@@ -262,17 +244,17 @@ void Tame(const DotFinish& f, const DotSegment* segments) {
   }
 }
 
-template <bool kLean, typename R>
+template <typename R>
 void TameOf(const DotFinish& f, const DotSegment* s, bool two) {
   const bool fused = s[0].fused, residual = s[two ? 1 : 0].has_residual;
   if (two)
-    residual ? fused ? Tame<true, true, true, kLean, R>(f, s) : Tame<false, true, true, kLean, R>(f, s)
-    : fused ? Tame<true, true, false, kLean, R>(f, s)
-             : Tame<false, true, false, kLean, R>(f, s);
+    residual ? fused ? Tame<true, true, true, R>(f, s) : Tame<false, true, true, R>(f, s)
+    : fused ? Tame<true, true, false, R>(f, s)
+             : Tame<false, true, false, R>(f, s);
   else
-    residual ? fused ? Tame<true, false, true, kLean, R>(f, s) : Tame<false, false, true, kLean, R>(f, s)
-    : fused ? Tame<true, false, false, kLean, R>(f, s)
-             : Tame<false, false, false, kLean, R>(f, s);
+    residual ? fused ? Tame<true, false, true, R>(f, s) : Tame<false, false, true, R>(f, s)
+    : fused ? Tame<true, false, false, R>(f, s)
+             : Tame<false, false, false, R>(f, s);
 }
 
 /// False: the segments are not of that form.
@@ -282,12 +264,11 @@ bool RunTame(const DotFinish& f, const DotSegment* s, int count) {
     if (!s[k].tame) return false;
   if (count == 2 && (s[0].has_residual || s[1].fused)) return false;
   const DotSegment& last = s[count - 1];
+  if (dot_rows_to_bytes(f, s, count == 2)) return true;
   if (last.has_residual && last.residual_dtype == DType::kI8)
-    TameOf<false, int8_t>(f, s, count == 2);
-  else if (IsLean(s, count == 2))
-    TameOf<true, uint8_t>(f, s, count == 2);
+    TameOf<int8_t>(f, s, count == 2);
   else
-    TameOf<false, uint8_t>(f, s, count == 2);
+    TameOf<uint8_t>(f, s, count == 2);
   return true;
 }
 
@@ -324,11 +305,10 @@ void ToBf16(const DotFinish& f, const DotSegment* segments) {
   }
 }
 /// Those of a finish from f32 to bf16 whose only segment may have a residual.
-void SkipRows(DotFinish& f, int rows) {
+void SkipRows(DotFinish& f, bool residual, int rows) {
   f.sums = static_cast<const float*>(f.sums) + int64_t(rows) * kDotColumns;
   f.y = static_cast<uint16_t*>(f.y) + rows * f.y_row;
-  if (f.residuals[0].data)
-    f.residuals[0].data = static_cast<const uint16_t*>(f.residuals[0].data) + rows * f.residuals[0].row;
+  if (residual) f.residuals[0].data = static_cast<const uint16_t*>(f.residuals[0].data) + rows * f.residuals[0].row;
   f.rows -= rows;
 }
 template <DotFunction kFunction>
@@ -351,7 +331,7 @@ bool RunToBf16(const DotFinish& f, const DotSegment* segments, int count) {
     DotFinish left = f;
     for (int done = 0; left.rows > 0;) {  // a row with subnormals, then on
       done = dot_rows_to_bf16(left, s);
-      SkipRows(left, done);
+      SkipRows(left, s.has_residual, done);
       if (left.rows == 0) break;
       DotFinish some = left;
       if (done > 0) some.rows = 1;
@@ -359,7 +339,7 @@ bool RunToBf16(const DotFinish& f, const DotSegment* segments, int count) {
         low ? ToBf16<true, true>(some, segments) : ToBf16<true, false>(some, segments);
       else
         low ? ToBf16<false, true>(some, segments) : ToBf16<false, false>(some, segments);
-      SkipRows(left, some.rows);
+      SkipRows(left, s.has_residual, some.rows);
     }
     return true;
   }

@@ -39,13 +39,15 @@ struct DotSegment {
   /// Set at the call: no value on the way to the quotient can leave 1e30 or be NaN, the reciprocal is good, and clamps
   /// before it have become bounds of the levels.
   bool tame = false;
+  bool small = false;              // and the quotient is within 2^30
+  bool bf16_instructions = false;  // AVX512-BF16 is there and allowed
 };
 inline constexpr int kMostDotSegments = 5;
 
 /// A block of a segment's residual: at its first element; elements from row to row, columns are contiguous.
 struct DotResidual {
-  const void* data = nullptr;
-  int64_t row = 0;
+  const void* data;
+  int64_t row;
 };
 
 struct DotFinish {
@@ -59,7 +61,8 @@ struct DotFinish {
   int64_t y_row = 0;            // elements
   DType y_dtype = DType::kF32;  // f32, bf16; u8, i8 after a segment that quantizes to it
   int64_t column = 0;           // the block's first, in the segments' lines
-  DotResidual residuals[kMostDotSegments] = {};
+  DotResidual
+      residuals[kMostDotSegments];  // of segments that have one; clearing them all took 3 % of a model in 8 bits
 };
 
 void dot_finish_segments(const DotFinish& finish, const DotSegment* segments, int count);

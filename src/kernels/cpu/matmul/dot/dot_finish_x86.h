@@ -1,4 +1,4 @@
-// Sums of f32 to rows of bf16 by AVX512-BF16.
+// The most frequent ends of sums by instructions of AVX-512 that the portable vectors do not reach.
 #pragma once
 
 #include "kernels/cpu/matmul/dot/dot_segments.h"
@@ -9,5 +9,9 @@ namespace ridgeline::cpu {
 /// first rows were stored, so that the caller goes on from there. None without the instructions or with fewer columns
 /// than a panel.
 int dot_rows_to_bf16(const DotFinish& finish, const DotSegment& segment);
+
+/// i32 sums through one or two tame segments (scaled in one rounding; the second one's line a zero point) and a
+/// residual of u8 to u8, whole panels: false where it is not that.
+bool dot_rows_to_bytes(const DotFinish& finish, const DotSegment* segments, bool two);
 
 }  // namespace ridgeline::cpu
