@@ -53,6 +53,24 @@ TEST_F(PrecisionCommand, CalibrationIsAskedForAndComplete) {
   refused("run " + at("a.onnx") + " --max-error nan --calibrate noise", 2, "--max-error");
 }
 
+// The ladder's last stage has the precisions that the search found, and stays inside its error.
+TEST_F(PrecisionCommand, TheLadderKeepsTheErrorThatWasAskedFor) {
+  // Large enough that lower precision pays; where it does not, the ladder undoes it.
+  ASSERT_EQ(command("make mlp --batch 128 -o " + at("c.onnx") + " --quiet").exit_code, 0);
+  const std::string ladder = "optimize " + at("c.onnx") + " --time 0.1 --quiet --max-error 0.05 --calibrate noise";
+  ASSERT_EQ(command(ladder + " --json " + at("o.json")).exit_code, 0);
+  const Json result = Json::parse(std::ifstream(at("o.json")));
+  const Json& last = result["stages"].back();
+  EXPECT_LE(last["max_error"].get<double>(), 0.05);
+  bool lowered = false;
+  for (const Json& d : result["decisions"])
+    lowered = lowered || d["pass"].get<std::string>().starts_with("lower_to_");
+  EXPECT_TRUE(lowered);
+  EXPECT_GE(result["precision"]["layers"].size(), 2u);
+  refused(ladder + " --precision bf16", 2, "no --precision");
+  refused(ladder + " --strategy cost", 2, "--strategy");
+}
+
 TEST_F(PrecisionCommand, ABudgetThatCannotBeKeptNamesOneThatCan) {
   const Ran ran = command("run " + at("a.onnx") + " --mem-budget 1MB");
   EXPECT_EQ(ran.exit_code, 3) << ran.out;

@@ -22,6 +22,7 @@ struct Arguments {
   std::string objective = "latency";
   std::string strategy = "greedy";
   std::string precision = "f32";
+  PrecisionArguments search;
 };
 
 // The last line of the ladder for a machine that serves requests without end: a copy of the plan on each core.
@@ -71,6 +72,21 @@ void optimize(const Common& common, const Arguments& arguments) {
   options.disabled = arguments.disabled;
   PipelineOptions asked;
   ask_precision(asked, arguments.precision);
+  std::optional<PrecisionPlan> lowered;
+  if (arguments.search.asked()) {
+    if (arguments.precision != "f32" || !arguments.disabled.empty() || !arguments.budget.empty() ||
+        arguments.strategy != "greedy")
+      fail(ErrorCode::kUsage,
+           "--max-error and --scales choose the precisions themselves, of the whole pipeline: no --precision, "
+           "--disable-pass, --mem-budget or --strategy beside them");
+    CompileOptions whole;
+    whole.plan.threads = options.threads;
+    whole.plan.ceilings = &ceilings;
+    naming_file(arguments.model.path,
+                [&] { lowered = precision_plan(common, arguments.search, arguments.model, model, whole); });
+    apply_precision(*lowered, asked);
+    options.only_nodes = asked.only_nodes;
+  }
   options.lossy = asked.lossy;
   options.seconds = arguments.seconds;
   options.ceilings = &ceilings;
@@ -92,6 +108,10 @@ void optimize(const Common& common, const Arguments& arguments) {
   if (!arguments.output.empty()) export_onnx(ladder.final.graph, arguments.output);
   Json document = ladder_json(model, ladder, ceilings);
   std::string text = ladder_text(model, ladder, ceilings);
+  if (lowered) {
+    document["precision"] = precision_json(*lowered);
+    text += "\n" + precision_text(*lowered);
+  }
   document["objective"] = arguments.objective;
   document["ns_per_byte"] = options.ns_per_byte;
   document["strategy"] = {{"name", arguments.strategy}};
@@ -139,8 +159,7 @@ void add_optimize(CLI::App& app, Common& common) {
                    "(the best of all subsets, for small graphs)")
       ->check(CLI::IsMember({"greedy", "cost", "exhaustive"}));
   add_precision(command, arguments->precision);
-  command->add_option_function<std::string>(
-      "--max-error", [](const std::string&) { later("--max-error"); }, "A later release");
+  arguments->search.add_to(command);
 }
 
 }  // namespace ridgeline::cli

@@ -17,6 +17,7 @@ struct PrecisionArguments {
   std::string calibrate;  // "noise", or a folder
   std::string scales;     // a file to write the result of --max-error to, or to read it from
   void add_to(CLI::App* command);
+  bool asked() const { return max_error != 0 || !scales.empty(); }
 };
 
 /// With --max-error: searches, and writes --scales. With --scales alone: reads it, and refuses it if it was made for

@@ -107,7 +107,7 @@ void run(const Common& common, const Arguments& arguments) {
   const bool compares = arguments.deterministic && arguments.seconds > 0 && arguments.budget.empty();
   options.consume = !compares;  // the other plan packs its own
   set_budget(options, arguments.budget, at_start);
-  const bool chooses = arguments.search.max_error != 0 || !arguments.search.scales.empty();
+  const bool chooses = arguments.search.asked();
   if (chooses && (arguments.precision != "f32" || options.pipeline.none || !options.pipeline.only.empty()))
     fail(ErrorCode::kUsage,
          "--max-error and --scales choose the precisions themselves: no --precision, and all passes");

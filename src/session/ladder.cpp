@@ -29,6 +29,7 @@ class StageBuilder {
     CompileOptions options;
     options.pipeline.stage = stage;
     options.pipeline.lossy = options_.lossy;
+    options.pipeline.only_nodes = options_.only_nodes;
     for (const std::string& name : options_.disabled) options.pipeline.disabled.insert(name);
     options.pipeline.undone_nodes = options_.undone_nodes;
     for (const std::string& name : undone_) options.pipeline.disabled.insert(name);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -45,8 +46,10 @@ struct LadderOptions {
   std::vector<std::string> disabled;
   std::set<std::string, std::less<>> undone_nodes;  // rewrites that a strategy left out, in every stage
   std::set<std::string, std::less<>> lossy;         // passes of the last stage that were asked for by name
-  double ns_per_byte = 0;                           // price of memory (PlanOptions), in every stage
-  double seconds = 3;  // of interleaved measurement, at least; slow models get at least seven rounds
+  /// PipelineOptions::only_nodes: the layers that a search for precisions lowers.
+  std::map<std::string, std::set<std::string, std::less<>>, std::less<>> only_nodes;
+  double ns_per_byte = 0;  // price of memory (PlanOptions), in every stage
+  double seconds = 3;      // of interleaved measurement, at least; slow models get at least seven rounds
   const Ceilings* ceilings = nullptr;
   std::function<void(const std::string&)> progress;
 };
