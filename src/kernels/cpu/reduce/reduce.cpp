@@ -185,6 +185,7 @@ constexpr Kernel reduce(std::string_view name, std::string_view op) {
   k.workspace = workspace;
   k.prepare = prepare;
   k.run = run<kFold, kFinish>;
+  k.version = 2;
   return k;
 }
 
