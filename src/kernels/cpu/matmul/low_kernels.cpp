@@ -146,7 +146,7 @@ class Run {
     float* sums = reinterpret_cast<float*>(mine + l_.thread_bytes - l_.work_bytes);
     if (l_.amx) low_groups_enter(s_.chunk);
     // A block of rows stays in the second cache while all panels pass by.
-    const int64_t most = l_.packed ? l_.packed : s_.quantize ? l_.dot.rows : kLowRows;
+    const int64_t most = l_.packed ? l_.packed : s_.quantize ? l_.dot.rows : s_.bits == 16 ? kLowRows16 : kLowRows;
     const int64_t room =
         std::max<int64_t>(1, this_cpu().caches.l2 * 9 / 16 / std::max<int64_t>(1, l_.a_pitch) / most) * most;
     const int64_t passes = (s_.m + room - 1) / room;  // as equal as can be
@@ -219,7 +219,7 @@ class Run {
   void few_panels(int64_t begin, int64_t end, int thread) const {
     char* mine = own(thread);
     float* sums = reinterpret_cast<float*>(mine + l_.thread_bytes - l_.work_bytes);
-    const int rows = int(s_.m), together = rows <= kLowPairRows ? 2 : 1;
+    const int rows = int(s_.m), together = rows <= kLowFewPairs ? 2 : 1;
     const int64_t steps = (end - begin + together - 1) / together;
     LowFewTile t;
     t.a = levels(0);
@@ -416,6 +416,6 @@ constinit const Kernel kLowBit = {.name = "cpu.low_bit",
                                   .pack = pack,
                                   .prepare = prepare,
                                   .run = run,
-                                  .version = 4};
+                                  .version = 5};
 
 }  // namespace ridgeline::cpu

@@ -130,7 +130,7 @@ RIDGELINE_VNNI void few(const LowFewTile& t) {
 
 template <int MR, int kBits>
 void of_form(const LowFewTile& t) {
-  constexpr int kPanels = MR <= kLowPairRows ? 2 : 1;
+  constexpr int kPanels = MR <= kLowFewPairs ? 2 : 1;
   switch (t.form) {
     case LowScaleForm::kF32:
       return t.one_scale ? few<MR, kPanels, kBits, LowScaleForm::kF32, true>(t)
@@ -152,8 +152,8 @@ void of_bits(const LowFewTile& t) {
 }  // namespace
 
 void low_few_tile(const LowFewTile& t, int rows) {
-  static constexpr void (*kTable[])(const LowFewTile&) = {of_bits<1>, of_bits<1>, of_bits<2>,
-                                                          of_bits<3>, of_bits<4>, of_bits<5>};
+  static constexpr void (*kTable[])(const LowFewTile&) = {of_bits<1>, of_bits<1>, of_bits<2>, of_bits<3>, of_bits<4>,
+                                                          of_bits<5>, of_bits<6>, of_bits<7>, of_bits<8>};
   kTable[rows](t);
 }
 

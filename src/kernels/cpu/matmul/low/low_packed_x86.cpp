@@ -140,7 +140,7 @@ void any_whole(const LowPackedTile& t) {
 }  // namespace
 
 int low_packed_rows(int64_t m, int64_t chunks) {
-  if (active_isa() != Isa::kAvx512 || !has_feature("avx512_vnni") || m < 6) return 0;
+  if (active_isa() != Isa::kAvx512 || !has_feature("avx512_vnni") || m <= kLowFewRows) return 0;
   const int64_t most = chunks == 1 ? 14 : 7, tiles = (m + most - 1) / most, rows = (m + tiles - 1) / tiles;
   return int(chunks == 1 ? (rows + 1) / 2 * 2 : rows);
 }

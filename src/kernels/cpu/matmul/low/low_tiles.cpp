@@ -19,6 +19,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr int kColumns = 32;
 constexpr int kAhead = 1024, kFarAhead = 8192;  // bytes
+constexpr int kRowsAhead = 512;                 // floats
 using D = hn::CappedTag<float, 16>;
 using DI = hn::RebindToSigned<D>;
 using D16 = hn::Rebind<uint16_t, D>;
@@ -131,12 +132,17 @@ void Quantize(const float* a, int64_t k, int64_t block, int64_t chunk, int offse
     int64_t i = b;
     const auto magnitude = [&](int64_t at) HWY_ATTR { return hn::And(hn::BitCast(di, hn::LoadU(d, a + at)), bits); };
     for (; i + 4 * n <= b + block; i += 4 * n) {
+      // Rows follow each other, and come from DRAM.
+      for (int64_t line = 0; line < 4 * n; line += 16) hwy::Prefetch(a + i + line + kRowsAhead);
       most = hn::Max(most, magnitude(i));
       most1 = hn::Max(most1, magnitude(i + n));
       most2 = hn::Max(most2, magnitude(i + 2 * n));
       most3 = hn::Max(most3, magnitude(i + 3 * n));
     }
-    for (; i + n <= b + block; i += n) most = hn::Max(most, magnitude(i));
+    for (; i + n <= b + block; i += n) {
+      hwy::Prefetch(a + i + kRowsAhead);
+      most = hn::Max(most, magnitude(i));
+    }
     int32_t largest_bits = hn::GetLane(hn::MaxOfLanes(di, hn::Max(hn::Max(most, most1), hn::Max(most2, most3))));
     for (; i < b + block; ++i) {
       int32_t one;
@@ -303,8 +309,12 @@ void TileF32(const LowTile& t, int rows) {
       return OfBits<4>(t);
     case 5:
       return OfBits<5>(t);
-    default:
+    case 6:
       return OfBits<6>(t);
+    case 7:
+      return Tile<7, 16>(t);
+    default:
+      return Tile<8, 16>(t);
   }
 }
 

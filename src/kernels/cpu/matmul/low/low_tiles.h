@@ -41,7 +41,7 @@ struct LowTile {
   int offset = 0;
   float* sums = nullptr;
 };
-inline constexpr int kLowRows = 6;  // at most
+inline constexpr int kLowRows = 6, kLowRows16 = 8;  // at most; of 16-bit weights
 void low_tile_f32(const LowTile& tile, int rows);
 /// Two panels of 16-bit weights for up to kLowPairRows rows; `other` tells w and sums.
 inline constexpr int kLowPairRows = 3;
@@ -68,7 +68,7 @@ struct LowDotKernels {
 };
 LowDotKernels low_dot_kernels();
 
-/// The same on VNNI. Up to kLowPairRows rows take two panels at once (both the same: one alone), more the first.
+/// The same on VNNI. Up to kLowFewPairs rows take two panels at once (both the same: one alone), more the first.
 struct LowFewTile {
   const int8_t* a = nullptr;
   int64_t a_pitch = 0;
@@ -88,6 +88,7 @@ struct LowFewTile {
   int64_t chunks = 0, chunk = 0;
   int bits = 0;
 };
+inline constexpr int kLowFewRows = 8, kLowFewPairs = 6;
 void low_few_tile(const LowFewTile& tile, int rows);
 
 /// The same for more rows, all MR of a tile together: a [k / 4][MR][4], the others [chunks][MR]; w one level a byte.

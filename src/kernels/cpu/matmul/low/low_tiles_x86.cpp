@@ -79,7 +79,7 @@ void avx2(const LowDotTile& t, int rows) {
 LowDotKernels low_dot_kernels() {
   if (active_isa() == Isa::kScalar) return {};
   const bool wide = active_isa() == Isa::kAvx512;
-  if (wide && has_feature("avx512_vnni")) return {5, true, nullptr};
+  if (wide && has_feature("avx512_vnni")) return {kLowFewRows, true, nullptr};
   return {4, false, avx2};
 }
 
