@@ -47,19 +47,21 @@ TEST(DotFinish, RoundsSubnormalsAndNaNsToBf16) {
   f.y_row = kPitch;
   f.y_dtype = DType::kBF16;
   f.residuals[0] = {residual.data(), kPitch};
-  for (const bool has_residual : {false, true})
-    for (const bool rounds : {false, true})
-      for (const bool low : {false, true}) {
-        DotSegment s;
-        s.bf16_instructions = has_feature("avx512_bf16");
-        s.bias = {bias.data(), 1};
-        s.has_residual = has_residual;
-        s.residual_dtype = DType::kBF16;
-        s.round_bias = rounds && has_residual;
-        if (low) s.low = 0;
-        EXPECT_EQ(finished<uint16_t>("native", f, {s}), finished<uint16_t>("avx2", f, {s}))
-            << has_residual << rounds << low;
-      }
+  for (const int cols : {kDotColumns, 24, 7})
+    for (const bool has_residual : {false, true})
+      for (const bool rounds : {false, true})
+        for (const bool low : {false, true}) {
+          f.cols = cols;
+          DotSegment s;
+          s.bf16_instructions = has_feature("avx512_bf16");
+          s.bias = {bias.data(), 1};
+          s.has_residual = has_residual;
+          s.residual_dtype = DType::kBF16;
+          s.round_bias = rounds && has_residual;
+          if (low) s.low = 0;
+          EXPECT_EQ(finished<uint16_t>("native", f, {s}), finished<uint16_t>("avx2", f, {s}))
+              << cols << has_residual << rounds << low;
+        }
 }
 
 TEST(DotFinish, QuantizesOnceAndTwice) {
@@ -89,7 +91,7 @@ TEST(DotFinish, QuantizesOnceAndTwice) {
   };
   int differ = 0;
   for (const int rows : {1, 2, kRows})
-    for (const int cols : {kDotColumns, 19})
+    for (const int cols : {kDotColumns, 19, 5})
       for (const int zero : {0, 117})
         for (const bool two : {false, true})
           for (const bool has_residual : {false, true}) {

@@ -6,12 +6,11 @@
 namespace ridgeline::cpu {
 
 /// sums + bias (+ a residual of bf16, after rounding where the segment does), at least `low`: how many of the block's
-/// first rows were stored, so that the caller goes on from there. None without the instructions or with fewer columns
-/// than a panel.
+/// first rows were stored, so that the caller goes on from there. None without the instructions.
 int dot_rows_to_bf16(const DotFinish& finish, const DotSegment& segment);
 
 /// i32 sums through one or two tame segments (scaled in one rounding; the second one's line a zero point) and a
-/// residual of u8 to u8, whole panels: false where it is not that.
+/// residual of u8 to u8: false where it is not that.
 bool dot_rows_to_bytes(const DotFinish& finish, const DotSegment* segments, bool two);
 
 }  // namespace ridgeline::cpu
