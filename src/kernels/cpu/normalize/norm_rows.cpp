@@ -78,6 +78,15 @@ double estimate(const Problem& p, const Tile&, const Ceilings& c) {
   return std::max(c.stream_ns(p.read_bytes(), p.write_bytes(), p.threads), compute) + 100;
 }
 
+// Where many cores share a large L3 it answers little faster than DRAM (28 GB/s against 20): a reader loses less by
+// finding y there than the stores gain, which do not fetch y first. 4096 rows of 768: 2.20 ms by plain stores, 1.31
+// past the caches.
+bool leaves_l2(int64_t bytes) {
+  constexpr int64_t kMesh = 64 << 20;
+  const CacheSizes& caches = this_cpu().caches;
+  return caches.l3 > kMesh && bytes >= 2 * caches.l2;
+}
+
 template <const Roles& kRoles>
 std::shared_ptr<const void> prepare(const Problem& p, const Tile&) {
   const Roles& r = kRoles;
@@ -102,7 +111,7 @@ std::shared_ptr<const void> prepare(const Problem& p, const Tile&) {
   row.scale_stride = has(p, r.scale) && p.input(r.scale).elements() == 1 ? 0 : 1;
   row.bias_stride = has(p, r.bias) && p.input(r.bias).elements() == 1 ? 0 : 1;
   const int64_t bytes = p.read_bytes() + p.write_bytes();
-  row.stream = bytes >= stream_threshold_bytes();
+  row.stream = bytes >= stream_threshold_bytes() || leaves_l2(p.output().bytes());
   State state{make_loop_nest(layouts[0].shape, pointers, 1), row, {}, bytes > this_cpu().caches.l2, EpiloguePass(p)};
   std::copy(operand, operand + 4, state.operand);
   return std::make_shared<State>(std::move(state));
@@ -163,6 +172,7 @@ constexpr Kernel norm(std::string_view name, std::string_view op) {
   k.prepare = prepare<kRoles>;
   k.run = run<kRoles>;
   k.in_place = in_place<kRoles>;
+  k.version = 2;
   return k;
 }
 
