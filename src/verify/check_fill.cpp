@@ -129,6 +129,18 @@ Tensor fill_one(const Problem& problem, int i, Mode mode, Random random) {
   return fill_integers(operand, counted ? Mode::kPositive : mode, random, most);
 }
 
+// At least so many elements of the output are sums of other terms: along a stride of 0 an operand repeats itself.
+int64_t independent_results(const Problem& problem) {
+  int64_t most_repeated = 1;
+  for (const Operand& operand : problem.inputs) {
+    int64_t repeated = 1;
+    for (size_t axis = 0; axis < operand.layout.strides.size(); ++axis)
+      if (operand.layout.strides[axis] == 0) repeated *= std::max<int64_t>(1, operand.layout.shape[axis]);
+    most_repeated = std::max(most_repeated, repeated);
+  }
+  return problem.output().elements() / most_repeated;
+}
+
 }  // namespace
 
 std::vector<Tensor> fill_inputs(const Problem& problem, uint64_t seed) {
@@ -146,7 +158,7 @@ std::vector<Tensor> fill_inputs(const Problem& problem, uint64_t seed) {
   const bool sums = problem.op->tolerance.kind == Tolerance::Kind::kReduction ||
                     problem.op->tolerance.kind == Tolerance::Kind::kContraction;
   if (sums && mode == Mode::kWide) mode = Mode::kMixed;
-  if (sums && problem.output().elements() < 16 && mode == Mode::kMixed) mode = Mode::kPositive;
+  if (sums && independent_results(problem) < 16 && mode == Mode::kMixed) mode = Mode::kPositive;
   std::vector<Tensor> inputs;
   for (size_t i = 0; i < problem.inputs.size(); ++i) {
     const Operand& operand = problem.inputs[i];
