@@ -148,6 +148,7 @@ TEST(Check, EveryKernelIsReached) {
     options.family = family;
     options.cases = 60;
     options.least_runs = 4;
+    options.case_directory = std::string(RIDGELINE_SOURCE_DIR) + "/tests/cases";
     const CheckResult result = check(options);
     for (const auto& [kernel, runs] : result.runs) EXPECT_GE(runs, options.least_runs) << kernel;
     for (const CheckFailure& failure : result.failures) ADD_FAILURE() << failure.line << "\n" << failure.reason;

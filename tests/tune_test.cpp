@@ -354,6 +354,9 @@ TEST_F(TuneTest, RegretFindsABadRow) {
 #endif
   EXPECT_EQ(command("regret --family nothing").exit_code, 2);
   EXPECT_EQ(command("regret --cases 1", "RIDGELINE_TILE_TABLE=/nowhere").exit_code, 2);
+  EXPECT_EQ(command("regret --cases 1", "RIDGELINE_TILE_TABLE=/").exit_code, 2);  // a folder reads as an empty file
+  EXPECT_EQ(command("cost matmul m=3 m=4 n=8 k=64").exit_code, 2);
+  EXPECT_EQ(command("cost matmul m=3 n=8 k=64 --machine ''").exit_code, 2);
 }
 
 TEST(Tiles, OneThatDoesNotFitIsRefusedWithTheBytesItIsOver) {

@@ -67,6 +67,10 @@ CLI::App* add_command(CLI::App& app, Common& common, const std::string& name, co
                       "bench --dry)");
   command->callback([&common, command, body = std::move(body)] {
     const std::string& name = command->get_name();
+    // An option that a script fills from a variable that is not set would count as not given.
+    for (const CLI::Option* option : command->get_options())
+      for (const std::string& value : option->results())
+        if (value.empty()) fail(ErrorCode::kUsage, "{}: its value is empty", option->get_name());
     if (!common.machine.empty() && name != "cost" && name != "bench" && name != "explain")
       fail(ErrorCode::kUsage,
            "--machine: '{}' runs on this machine; a described one answers cost, bench --dry and explain", name);

@@ -29,7 +29,8 @@ class Words {
     for (const std::string& word : words) {
       const size_t eq = word.find('=');
       if (eq == std::string::npos) fail(ErrorCode::kUsage, "{}: '{}' is not KEY=VALUE", op_, word);
-      keys_[word.substr(0, eq)] = word.substr(eq + 1);
+      if (!keys_.emplace(word.substr(0, eq), word.substr(eq + 1)).second)
+        fail(ErrorCode::kUsage, "{}: the key '{}' is given twice", op_, word.substr(0, eq));
     }
   }
   bool has(const std::string& key) const { return keys_.count(key) > 0; }

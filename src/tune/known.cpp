@@ -3,6 +3,7 @@
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -25,7 +26,10 @@ std::string table_text(std::string& source) {
     std::ifstream file(source);
     std::ostringstream text;
     text << file.rdbuf();
-    if (!file) fail(ErrorCode::kUsage, "RIDGELINE_TILE_TABLE={}: cannot be read", given);
+    // A folder opens and reads as if it were empty.
+    std::error_code unknown;
+    if (!file || std::filesystem::is_directory(source, unknown))
+      fail(ErrorCode::kUsage, "RIDGELINE_TILE_TABLE={}: cannot be read", given);
     return text.str();
   }
   const std::string name = machine_class();

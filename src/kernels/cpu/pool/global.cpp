@@ -20,22 +20,24 @@ Layout plane(const Layout& l) {
   return Layout(Extents(l.shape.begin() + 2, l.shape.end()), Extents(l.strides.begin() + 2, l.strides.end()));
 }
 
-/// The spatial axes as one of equal steps: its step, or 0.
+/// The spatial axes as one of equal steps: its step (0 where Expand repeats one pixel), or -1.
 int64_t spatial_step(const Layout& x) {
-  int64_t step = 0, expected = 0;
+  int64_t step = 1, expected = 0;
+  bool found = false;
   for (size_t a = x.shape.size(); a-- > 2;) {
     if (x.shape[a] == 1) continue;
-    if (step == 0) step = expected = x.strides[a];
-    if (x.strides[a] != expected) return 0;
+    if (!found) step = expected = x.strides[a];
+    found = true;
+    if (x.strides[a] < 0 || x.strides[a] != expected) return -1;
     expected *= x.shape[a];
   }
-  return step ? step : 1;
+  return step;
 }
 
 Support supports(const Problem& p) {
   const Layout& x = p.input(0).layout;
   const bool last =
-      (x.shape[1] == 1 || (x.strides[1] == 1 && p.output().layout.strides[1] == 1)) && spatial_step(x) > 0;
+      (x.shape[1] == 1 || (x.strides[1] == 1 && p.output().layout.strides[1] == 1)) && spatial_step(x) >= 0;
   const bool mean_bf16 = p.input(0).dtype == DType::kBF16 && p.op->name == "GlobalAveragePool" && last;
   if (p.input(0).dtype != DType::kF32 && !mean_bf16)
     return no("{}: this kernel takes f32, and means of bf16 with contiguous channels", name(p.input(0).dtype));
