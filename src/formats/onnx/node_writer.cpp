@@ -190,8 +190,17 @@ std::string NodeWriter::instruction(const Program& p, const Instruction& in, con
   }
   const auto one = [&] { return scalar(in.dtype, 1, 1); };
   switch (in.op) {
-    case ScalarOp::kCast:
-      return cast(args[0], in.dtype, prefix);
+    case ScalarOp::kCast: {
+      // A Program's cast saturates; ONNX leaves what is out of range open, and ONNX Runtime wraps it.
+      const DType from = p.dtype_of(in.a), to = in.dtype;
+      const bool narrow = to == DType::kU8 || to == DType::kI8 || to == DType::kU16 || to == DType::kI16;
+      if (from == DType::kF32 && narrow) {
+        const double levels = to == DType::kU8 || to == DType::kI8 ? 256 : 65536;
+        const double least = to == DType::kU8 || to == DType::kU16 ? 0 : -levels / 2;
+        args[0] = call("Clip", {args[0], scalar(from, least, 0), scalar(from, least + levels - 1, 0)}, prefix);
+      }
+      return cast(args[0], to, prefix);
+    }
     case ScalarOp::kRsqrt:
       return call("Reciprocal", {call("Sqrt", args, prefix)}, prefix);
     case ScalarOp::kSquare:
