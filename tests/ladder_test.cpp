@@ -32,7 +32,7 @@ TEST(Judgement, IsClearOnlyWhereACoinWouldNotDoIt) {
   const Comparison few = compare_paired(samples({100, 100, 100}), samples({150, 150, 150}));
   EXPECT_FALSE(few.clearly_slower);  // three rounds prove nothing
   EXPECT_NEAR(few.ratio, 1.5, 1e-9);
-  EXPECT_EQ(beside(12, 2).text(), "+2.0 %, slower in 12 of 12 rounds");
+  EXPECT_EQ(beside(12, 2).text(), "time +2.0 %, slower in 12 of 12 rounds");
 }
 
 TEST(Judgement, UndoneRewritesKeepTheirNodesAndShowTheMeasurement) {

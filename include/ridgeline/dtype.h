@@ -44,6 +44,8 @@ const DTypeInfo& info(DType dtype);
 inline std::string_view name(DType dtype) { return info(dtype).name; }
 inline bool is_float(DType dtype) { return info(dtype).is_float; }
 inline bool is_integer(DType dtype) { return dtype != DType::kNone && dtype != DType::kBool && !info(dtype).is_float; }
+/// u8 or i8: what quantized tensors are stored in.
+inline bool is_byte(DType dtype) { return dtype == DType::kU8 || dtype == DType::kI8; }
 
 /// Bytes that `elements` contiguous elements take; sub-byte types are packed two to a byte, low nibble first.
 inline int64_t bytes_of(DType dtype, int64_t elements) { return (elements * info(dtype).bits + 7) / 8; }

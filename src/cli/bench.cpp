@@ -1,6 +1,8 @@
 // ridgeline bench: one operator, every kernel, beside its roof.
 #include "tune/bench.h"
 
+#include <algorithm>
+
 #include "cli/common.h"
 #include "session/described_choice.h"
 #include "session/problem_words.h"
@@ -52,7 +54,7 @@ void add_bench(CLI::App& app, Common& common) {
         options.forced = given.forced;
         options.tile = given.tile;
         options.rivals = arguments->rivals;
-        common.progress(fmt::format("ridgeline: timing each kernel, {} s or a few runs of it", arguments->seconds));
+        options.progress = [&](const std::string& what) { common.progress("ridgeline: timing " + what); };
         const BenchResult r = bench(given.problem, ceilings, options);
         Json kernels = Json::array();
         std::string text = fmt::format(
@@ -64,8 +66,10 @@ void add_bench(CLI::App& app, Common& common) {
               "roof: of the peak measured between the samples, at the clock the kernel leaves; burst: of the machine's "
               "best window, {:.1f} Gop/s\n",
               ceilings.compute_gop_s(arithmetic_of(given.problem)).at(threads, ceilings.cores));
-        text += fmt::format("{:<28} {:>11} {:>11} {:>11} {:>9} {:>9} {:>6} {:>6}\n", "kernel", "median us", "p10",
-                            "p90", "Gop/s", "GB/s", "roof", "burst");
+        size_t width = 28;  // rivals name their implementation
+        for (const BenchRow& row : r.rows) width = std::max(width, row.name.size());
+        text += fmt::format("{:<{}} {:>11} {:>11} {:>11} {:>9} {:>9} {:>6} {:>6}\n", "kernel", width, "median us",
+                            "p10", "p90", "Gop/s", "GB/s", "roof", "burst");
         for (const BenchRow& row : r.rows) {
           Json entry = {
               {"name", row.name},     {"rival", row.rival},   {"supported", row.supported},  {"reason", row.reason},
@@ -86,12 +90,12 @@ void add_bench(CLI::App& app, Common& common) {
                           {"samples", row.samples.count()}});
             const std::string burst =
                 row.burst_share > 0 ? fmt::format("{:>5.0f}%", row.burst_share * 100) : std::string(6, ' ');
-            text += fmt::format("{:<28} {:>11.2f} {:>11.2f} {:>11.2f} {:>9.1f} {:>9.2f} {:>5.0f}% {} {}{}\n", row.name,
-                                row.samples.median() / 1e3, row.samples.p10() / 1e3, row.samples.p90() / 1e3, row.gop_s,
-                                row.gb_s, row.roof_share * 100, burst, chosen_words(row, r), row.layout);
+            text += fmt::format("{:<{}} {:>11.2f} {:>11.2f} {:>11.2f} {:>9.1f} {:>9.2f} {:>5.0f}% {} {}{}\n", row.name,
+                                width, row.samples.median() / 1e3, row.samples.p10() / 1e3, row.samples.p90() / 1e3,
+                                row.gop_s, row.gb_s, row.roof_share * 100, burst, chosen_words(row, r), row.layout);
             if (row.tile_check) text += tile_line(*row.tile_check, row.tile);
           } else {
-            text += fmt::format("{:<28} {}\n", row.name, row.reason);
+            text += fmt::format("{:<{}} {}\n", row.name, width, row.reason);
           }
           kernels.push_back(entry);
         }

@@ -44,6 +44,8 @@ int64_t parse_bytes(const std::string& text) {
     if (unit == name) factor = bytes;
   if (end == text.c_str() || factor == 0 || !std::isfinite(number) || number * factor < 1 || number * factor > 1e15)
     fail(ErrorCode::kUsage, "'{}' is no number of bytes: 150000000, 150MB and 143MiB are", text);
+  if (unit.empty() && number * factor < 1e6)  // no process is that small
+    fail(ErrorCode::kUsage, "'{}' without a unit is so many bytes; {}MB if that is meant", text, text);
   return int64_t(number * factor);
 }
 

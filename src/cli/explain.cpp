@@ -133,7 +133,14 @@ void teach_step_by_step(const Common& common, const std::string& what, const std
                                             : teach::conv_task(keys, threads, l2, common.seed);
   common.progress(
       fmt::format("ridgeline: {} in {} ways, {} s or three runs of each", task.problem, task.ways.size(), seconds));
-  const std::vector<teach::Row> rows = climb(task, seconds);
+  constexpr int64_t kProgressNs = 5'000'000'000;
+  int64_t said = now_ns();
+  const std::vector<teach::Row> rows = climb(task, seconds, [&](int round) {
+    if (const int64_t now = now_ns(); now - said > kProgressNs) {
+      common.progress(fmt::format("ridgeline: every way is right; {} rounds of them are timed", round));
+      said = now;
+    }
+  });
   Json steps = Json::array(), own = Json::array();
   for (const teach::Row& row : rows) {
     const bool step = !row.way->file.empty();
@@ -168,8 +175,12 @@ void add_explain(CLI::App& app, Common& common) {
       app, common, "explain", "Say what was fused, which kernel runs each step, and why not otherwise",
       [&common, arguments] {
         const std::string& what = arguments->model.path;
-        if (what == "matmul" || what == "conv")
+        if (what == "matmul" || what == "conv") {
+          if (!arguments->model.dims.empty() || !arguments->model.inputs.empty() || arguments->precision != "f32")
+            fail(ErrorCode::kUsage, "explain {}: --dim, --input and --precision are for models; sizes are KEY=VALUE",
+                 what);
           return teach_step_by_step(common, what, arguments->words, arguments->seconds);
+        }
         if (arguments->words.size() > 1)
           fail(ErrorCode::kUsage, "explain {}: one node at a time, not '{}'", what, fmt::join(arguments->words, " "));
         explain(common, arguments->model, arguments->words.empty() ? "" : arguments->words[0], arguments->precision);

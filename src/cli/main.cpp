@@ -65,7 +65,7 @@ int run(int argc, char** argv) {
       "proves each step.\n"
       "Start with:  ridgeline make resnet50 -o resnet50.onnx  and  ridgeline optimize resnet50.onnx\n"
       "Each command takes --help. What was measured is kept in ~/.cache/ridgeline (RIDGELINE_CACHE_DIR moves it);\n"
-      "RIDGELINE_ISA=scalar, avx2 or avx512 forces a lower instruction set.",
+      "RIDGELINE_ISA=scalar, avx2, avx512 or vnni forces a lower instruction set.",
       "ridgeline");
   app.require_subcommand(1);
   app.set_version_flag("--version", "ridgeline 0.1.0");

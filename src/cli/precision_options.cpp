@@ -19,7 +19,9 @@ constexpr int kNoiseSets = 3;
 std::string content_of(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   std::error_code error;
-  if (!in || std::filesystem::is_directory(path, error)) fail(ErrorCode::kBadInput, "{}: cannot be read", path);
+  if (!in || std::filesystem::is_directory(path, error))
+    fail(ErrorCode::kBadInput, "{}: cannot be read{}", path,
+         std::filesystem::exists(path, error) ? "" : ": there is no such file (--max-error with --scales writes one)");
   return {std::istreambuf_iterator<char>(in), {}};
 }
 

@@ -84,7 +84,7 @@ void profile(const Common& common, const Arguments& arguments) {
 
   Json steps = Json::array();
   std::string text =
-      fmt::format("{:>9} {:>6} {:>6} {:<8} {:<24} {}\n", "time us", "share", "roof", "bound", "kernel", "problem");
+      fmt::format("{:>9} {:>6} {:>6} {:<8} {:<28} {}\n", "time us", "share", "roof", "bound", "kernel", "problem");
   for (size_t s = 0; s < plan.steps.size(); ++s) {
     const Step& step = plan.steps[s];
     const double time_us = times[s].median() / 1e3;
@@ -106,7 +106,7 @@ void profile(const Common& common, const Arguments& arguments) {
                      {"roof_share", share},
                      {"compute_share", time_us > 0 ? floor.compute_ns / 1e3 / time_us : 0},
                      {"bandwidth_share", time_us > 0 ? floor.memory_ns / 1e3 / time_us : 0}});
-    text += fmt::format("{:>9.1f} {:>5.1f}% {:>5.0f}% {:<8} {:<24} {}  [{}]\n", time_us,
+    text += fmt::format("{:>9.1f} {:>5.1f}% {:>5.0f}% {:<8} {:<28} {}  [{}]\n", time_us,
                         total_us > 0 ? 100 * time_us / total_us : 0, share * 100, step.bound, step.call.kernel->name,
                         problem, step.name);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "core/integer.h"
 #include "ridgeline/error.h"
 
 namespace ridgeline {
@@ -12,8 +13,6 @@ constexpr int64_t kMostTile = 1 << 16;  // so that bytes stay far from overflow
 // Multiples of the unit's shape that are tried, and the largest extent of a tile.
 constexpr int64_t kMultiples[] = {1, 2, 3, 4, 6, 8, 12, 14, 16, 24, 32, 64, 128};
 constexpr int64_t kMostTried = 512;
-
-int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
 std::vector<int64_t> extents(int64_t unit, int64_t needed) {
   std::vector<int64_t> out;

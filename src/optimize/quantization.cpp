@@ -11,8 +11,6 @@ namespace {
 // Within these a product of two scales, a quotient by one and the products of both with whole numbers are normal.
 constexpr float kLeastScale = 0x1p-60f, kMostScale = 0x1p60f;
 
-bool is_byte(DType t) { return t == DType::kU8 || t == DType::kI8; }
-
 int emit(Program& p, ScalarOp op, DType dtype, int a, int b = -1) {
   p.code.push_back({op, dtype, int16_t(a), int16_t(b)});
   return p.operands() - 1;

@@ -29,7 +29,7 @@ void share(std::vector<Decision>& decisions, double gain_us) {
 }  // namespace
 
 std::string Comparison::text() const {
-  return fmt::format("{:+.1f} %, {} in {} of {} rounds", (ratio - 1) * 100, ratio < 1 ? "faster" : "slower",
+  return fmt::format("time {:+.1f} %, {} in {} of {} rounds", (ratio - 1) * 100, ratio < 1 ? "faster" : "slower",
                      ratio < 1 ? faster : slower, rounds);
 }
 

@@ -53,7 +53,7 @@ double price_within(Graph& graph, const PlanOptions& plan, const CompileOptions&
     }
     fail(ErrorCode::kResource,
          "out of memory: the budget of {:.1f} MB is not feasible: loading and optimizing the model took {:.1f} MB, "
-         "before any plan (the smallest needs {:.1f}); give --mem-budget {:.0f}MB or more, or --passes none",
+         "before any plan (the smallest needs {:.1f}); give --mem-budget {:.0f}MB or more",
          total(options.memory_budget) / 1e6, double(so_far) / 1e6, double(least) / 1e6,
          std::ceil(std::max(double(so_far) * 1.02, double(least)) / 1e6 + 0.5));
   }

@@ -28,7 +28,7 @@ void check(const Task& task) {
 
 }  // namespace
 
-std::vector<Row> climb(const Task& task, double seconds) {
+std::vector<Row> climb(const Task& task, double seconds, const std::function<void(int round)>& progress) {
   check(task);
   const size_t count = task.ways.size();
   std::vector<Row> rows;
@@ -40,6 +40,7 @@ std::vector<Row> climb(const Task& task, double seconds) {
   std::vector<Samples> windows(count), rounds(count);
   const int64_t start = now_ns();
   for (int round = 0; round < kLeastRounds || double(now_ns() - start) < seconds * 1e9; ++round) {
+    if (progress) progress(round);
     for (size_t i = 0; i < count; ++i) {
       const size_t at = round % 2 ? count - 1 - i : i;
       // A way of half a second is one call, one of a millisecond a slice of 20 ms, its first call not counted.

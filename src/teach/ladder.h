@@ -44,6 +44,6 @@ struct Row {
 
 /// Runs all ways in rounds, forwards then backwards, for `seconds` in all and at least three rounds; checks each result
 /// against the first way's and throws std::logic_error if one is wrong.
-std::vector<Row> climb(const Task& task, double seconds);
+std::vector<Row> climb(const Task& task, double seconds, const std::function<void(int round)>& progress = {});
 
 }  // namespace ridgeline::teach

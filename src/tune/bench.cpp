@@ -298,6 +298,7 @@ BenchResult bench(const Problem& given, const Ceilings& ceilings, const BenchOpt
         }
       }
       row.tile = it->tile;
+      options.progress(row.name);
       SharedBuffers buffers(variant, is_reference(*first.kernel) ? 1 : sets, options.seed);
       PreparedKernel prepared(*it, buffers);
       TimingOptions timing;
@@ -330,6 +331,7 @@ BenchResult bench(const Problem& given, const Ceilings& ceilings, const BenchOpt
   }
   for (BenchRow& row : result.rows)
     if (!chosen && row.timed() && (row.name == options.forced || options.forced.empty())) row.chosen = chosen = true;
+  if (options.rivals) options.progress("the chosen one and the rivals, by turns");
   if (options.rivals) race(problem, ceilings, options, sets, compute, probe, result.rows);
   for (BenchRow& row : result.rows) {
     if (!row.timed()) continue;

@@ -1,6 +1,7 @@
 // bench: every kernel that can run a problem, as a prepared step, beside the ceiling that bounds it.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -44,6 +45,7 @@ struct BenchOptions {
   std::string forced;        // time this kernel alone
   std::optional<Tile> tile;  // every kernel with this tile; those that it does not fit say so
   uint64_t seed = 1;
+  std::function<void(const std::string&)> progress = [](const std::string&) {};  // before each kernel that is timed
   bool rivals = false;  // other libraries beside the chosen kernel, rows from the fastest on
 };
 

@@ -16,8 +16,6 @@ double largest(const Tensor& t) {
   return most;
 }
 
-bool is_byte(DType t) { return t == DType::kU8 || t == DType::kI8; }
-
 }  // namespace
 
 const Node* QuantizedRun::quantizer(ValueId value) const {

@@ -5,8 +5,6 @@ namespace {
 
 constexpr ImageOrder kOrder = ImageOrder::kChannelsLast;
 
-bool is_byte(DType t) { return t == DType::kU8 || t == DType::kI8; }
-
 Support supports_types(const Problem& p) {
   const DType x = p.input(0).dtype, w = p.input(1).dtype;
   if (sums_integers(p)) {

@@ -15,7 +15,6 @@ namespace {
 bool in_f32(DType t) { return t == DType::kF32 || t == DType::kF16 || t == DType::kBF16 || t == DType::kBool; }
 
 /// Integers that f32 holds exactly, as results: what quantization casts to.
-bool is_byte(DType t) { return t == DType::kU8 || t == DType::kI8; }
 /// Instructions in bytes that need no more than f32: a saturating cast, and those that return one of their operands.
 bool takes_bytes(const Instruction& in) {
   if (!is_byte(in.dtype)) return false;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/integer.h"
 #include "kernels/cpu/matmul/dot/dot_epilogue.h"
 #include "kernels/cpu/matmul/dot/dot_finish.h"
 #include "kernels/cpu/matmul/dot/dot_gemm.h"
@@ -11,8 +12,6 @@
 
 namespace ridgeline::cpu {
 namespace {
-
-int64_t round_up(int64_t a, int64_t b) { return (a + b - 1) / b * b; }
 
 bool is_integer(const Problem& p) { return p.op->name == "MatMulInteger"; }
 DotType type_of(const Problem& p) { return is_integer(p) ? DotType::kU8S8 : DotType::kBf16; }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/integer.h"
 #include "kernels/cpu/matmul/dot/dot_finish.h"
 #include "kernels/cpu/matmul/dot/dot_gemm.h"
 #include "kernels/cpu/matmul/dot/dot_rows.h"
@@ -18,7 +19,6 @@
 namespace ridgeline::cpu {
 namespace {
 
-int64_t round_up(int64_t a, int64_t b) { return (a + b - 1) / b * b; }
 constexpr int kTileRows = 32;
 // Of the levels that are to stand side by side: an odd number of lines, which do not meet in one set of the first
 // cache.

@@ -11,8 +11,6 @@ namespace {
 
 constexpr int64_t kGrain = 16384;  // elements worth a thread's start
 
-bool is_byte(DType t) { return t == DType::kU8 || t == DType::kI8; }
-
 /// [outer, slices, inner]: slice s has scale s. One scale: one slice.
 struct Slices {
   int64_t outer = 1, count = 1, inner = 1;

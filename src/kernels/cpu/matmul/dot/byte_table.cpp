@@ -13,8 +13,6 @@
 namespace ridgeline::cpu {
 namespace {
 
-bool is_byte(DType t) { return t == DType::kU8 || t == DType::kI8; }
-
 /// What leads to operand `to`, walking back no further than `from`: by operand.
 std::vector<bool> needed_for(const Program& p, int to, int from) {
   std::vector<bool> needed(size_t(p.operands()), false);

@@ -10,8 +10,6 @@ namespace {
 
 constexpr size_t kMostLinks = 4;
 
-bool is_byte(DType t) { return t == DType::kU8 || t == DType::kI8; }
-
 /// What a numbered operand of the program is.
 struct Meaning {
   enum class Kind : uint8_t { kUnknown, kSums, kNumber, kResidual } kind = Kind::kUnknown;

@@ -10,8 +10,6 @@
 namespace ridgeline::cpu {
 namespace {
 
-bool is_byte(DType t) { return t == DType::kU8 || t == DType::kI8; }
-
 /// `program` without a leading sum with an i32 operand, which the terms of the sums take: what the interpreter runs.
 Program without_integer_bias(const Program& program) {
   Program p = program;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/integer.h"
 #include "kernels/cpu/elementwise/stream.h"
 #include "kernels/cpu/matmul/dot/dot_blocked.h"
 #include "kernels/cpu/matmul/dot/dot_finish.h"
@@ -12,8 +13,6 @@
 namespace ridgeline::cpu {
 namespace {
 
-int64_t round_up(int64_t a, int64_t b) { return (a + b - 1) / b * b; }
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t element_bytes(DotType type) { return type == DotType::kBf16 ? 2 : 1; }
 int64_t blocks_of(DotType type, int64_t k) { return ceil_div(k * element_bytes(type), kDotBlock); }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/integer.h"
 #include "kernels/cpu/matmul/dot/dot_micro.h"
 #include "kernels/cpu/matmul/dot/dot_pieces.h"
 #include "kernels/cpu/matmul/low/low_groups.h"
@@ -9,9 +10,6 @@
 
 namespace ridgeline::cpu {
 namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
 constexpr int64_t kPiece = 512;        // k of a piece in groups
 constexpr int64_t kSumsBytes = 16384;  // of low_groups
