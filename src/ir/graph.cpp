@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cassert>
 #include <queue>
+#include <unordered_set>
 
 namespace ridgeline {
 namespace {
@@ -311,10 +312,11 @@ std::vector<Graph::Unresolved> Graph::infer() {
 
 std::vector<std::string> Graph::verify() const {
   std::vector<std::string> faults;
-  std::unordered_map<std::string, ValueId> names;
+  std::unordered_set<std::string_view> names;
+  names.reserve(values_.size());
   for (size_t v = 0; v < values_.size(); ++v) {
-    const auto [it, fresh] = names.emplace(values_[v].name, int(v));
-    if (!fresh) faults.push_back(fmt::format("two values are named '{}'", values_[v].name));
+    if (!names.insert(values_[v].name).second)
+      faults.push_back(fmt::format("two values are named '{}'", values_[v].name));
     const NodeId p = values_[v].producer;
     if (p != kNoNode &&
         (!nodes_[size_t(p)].alive || std::find(nodes_[size_t(p)].outputs.begin(), nodes_[size_t(p)].outputs.end(),

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "ir/attributes.h"
@@ -61,6 +62,12 @@ class Infer {
   void same_as(int output, int input) { this->output(output, dtype(input), shape(input)); }
   void require(bool condition, const std::string& message) const {
     if (!condition) reject(message);
+  }
+  /// The same with a message that is made only if it is needed: inference runs after every pass.
+  template <typename Message>
+  requires std::is_invocable_r_v<std::string, Message>
+  void require(bool condition, const Message& message) const {
+    if (!condition) require(false, message());
   }
   /// Throws Error{kBadModel}: "node 'n' (Op): <message>".
   [[noreturn]] void reject(const std::string& message) const;

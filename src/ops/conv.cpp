@@ -26,36 +26,42 @@ std::vector<int64_t> numbers_of(const Shape& kernel) {
 /// Ranks, group, channels and kernel_shape. `x`, `w`: which inputs these are. `channel_axis`: of w, whose extent times
 /// group is C.
 void check_conv(Infer& i, int x, int w, bool transposed) {
-  i.require(i.rank(x) >= 3,
-            fmt::format("input '{}' is {}: [N, C, spatial...] is wanted", i.op().inputs[x].name, describe(i, x)));
-  i.require(i.rank(w) == i.rank(x),
-            fmt::format("the weight is {} for an input {}: equal ranks are wanted", describe(i, w), describe(i, x)));
+  i.require(i.rank(x) >= 3, [&] {
+    return fmt::format("input '{}' is {}: [N, C, spatial...] is wanted", i.op().inputs[x].name, describe(i, x));
+  });
+  i.require(i.rank(w) == i.rank(x), [&] {
+    return fmt::format("the weight is {} for an input {}: equal ranks are wanted", describe(i, w), describe(i, x));
+  });
   const int64_t group = i.integer("group");
-  i.require(group >= 1, fmt::format("group = {}: a positive number is wanted", group));
+  i.require(group >= 1, [&] { return fmt::format("group = {}: a positive number is wanted", group); });
   const Dim &channels = i.dim(x, 1), &rows = i.dim(w, 0);
   if (transposed) {
-    i.require(!channels.known() || !rows.known() || channels == rows,
-              fmt::format("the input {} has {} channels, the weight {} is for {}", describe(i, x), channels.text(),
-                          describe(i, w), rows.text()));
+    i.require(!channels.known() || !rows.known() || channels == rows, [&] {
+      return fmt::format("the input {} has {} channels, the weight {} is for {}", describe(i, x), channels.text(),
+                         describe(i, w), rows.text());
+    });
     i.require(!channels.known() || channels.value() % group == 0,
-              fmt::format("{} channels do not divide into {} groups", channels.text(), group));
+              [&] { return fmt::format("{} channels do not divide into {} groups", channels.text(), group); });
   } else {
     const Dim want = i.dim(w, 1) * Dim(group);
-    i.require(!channels.known() || !want.known() || channels == want,
-              fmt::format("the input {} has {} channels, the weight {} with group = {} is for {}", describe(i, x),
-                          channels.text(), describe(i, w), group, want.text()));
+    i.require(!channels.known() || !want.known() || channels == want, [&] {
+      return fmt::format("the input {} has {} channels, the weight {} with group = {} is for {}", describe(i, x),
+                         channels.text(), describe(i, w), group, want.text());
+    });
     i.require(!rows.known() || rows.value() % group == 0,
-              fmt::format("{} output channels do not divide into {} groups", rows.text(), group));
+              [&] { return fmt::format("{} output channels do not divide into {} groups", rows.text(), group); });
   }
   const std::vector<int64_t> given = i.integers("kernel_shape");
   for (size_t a = 0; a < given.size(); ++a) {
     const bool fits =
         given.size() == size_t(i.rank(w)) - 2 && (!i.dim(w, int(a) + 2).known() || i.dim(w, int(a) + 2).is(given[a]));
-    i.require(fits, fmt::format("kernel_shape = {} differs from the weight {}", text(std::span<const int64_t>(given)),
-                                describe(i, w)));
+    i.require(fits, [&] {
+      return fmt::format("kernel_shape = {} differs from the weight {}", text(std::span<const int64_t>(given)),
+                         describe(i, w));
+    });
   }
   for (int a = 2; a < i.rank(w); ++a)
-    i.require(!i.dim(w, a).is(0), fmt::format("the weight {} has an empty kernel", describe(i, w)));
+    i.require(!i.dim(w, a).is(0), [&] { return fmt::format("the weight {} has an empty kernel", describe(i, w)); });
 }
 
 void check_bias(Infer& i, int bias, const Dim& channels) {

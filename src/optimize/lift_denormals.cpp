@@ -20,7 +20,7 @@ constexpr int kMostLift = 24;
 int lift_of(const Tensor& weights) {
   const float* w = weights.as<float>();
   uint32_t least = 0x00800000;  // of the magnitudes as bits, zeros left out
-  for (int64_t k = 0; k < weights.elements(); ++k) {
+  for (int64_t k = 0, count = weights.elements(); k < count; ++k) {
     const uint32_t size = std::bit_cast<uint32_t>(w[k]) & 0x7fffffff;
     if (size - 1 < least - 1) least = size;
   }
@@ -29,7 +29,7 @@ int lift_of(const Tensor& weights) {
 
 bool small(const Tensor& weights) {
   const float* w = weights.as<float>();
-  for (int64_t k = 0; k < weights.elements(); ++k)
+  for (int64_t k = 0, count = weights.elements(); k < count; ++k)
     if (!(std::fabs(w[k]) < 0x1p20f)) return false;
   return true;
 }
@@ -53,7 +53,8 @@ void lift_denormals(Graph& graph, Decisions& decisions) {
     if (!decisions.allowed(node)) continue;
     const std::vector<std::string> names = origins({&node});
     Tensor lifted(DType::kF32, weights->shape());
-    for (int64_t k = 0; k < weights->elements(); ++k) lifted.as<float>()[k] = std::ldexp(weights->as<float>()[k], lift);
+    for (int64_t k = 0, count = weights->elements(); k < count; ++k)
+      lifted.as<float>()[k] = std::ldexp(weights->as<float>()[k], lift);
     std::vector<float> numbers;  // before the graph grows and moves what `bias` points to
     if (bias) numbers.assign(bias->as<float>(), bias->as<float>() + bias->elements());
     const ValueId old = node.input(1);

@@ -109,7 +109,7 @@ std::optional<double> uniform_constant(const Graph& graph, ValueId v) {
   const Tensor* t = graph.constant(v);
   if (!t || !is_float(t->dtype()) || t->elements() == 0) return std::nullopt;
   const double first = t->f64(0);
-  for (int64_t i = 1; i < t->elements(); ++i)
+  for (int64_t i = 1, count = t->elements(); i < count; ++i)
     if (t->f64(i) != first) return std::nullopt;
   return first;
 }
