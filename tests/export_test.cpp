@@ -110,6 +110,24 @@ TEST_F(ExportTest, ExportWritesProgramsAsStandardOperators) {
   }
 }
 
+// A Program's cast to bytes saturates; the standard's Cast leaves what is out of range open, and ONNX Runtime wraps it.
+TEST_F(ExportTest, CastsToBytesAreClipped) {
+  Graph g;
+  const ValueId x = g.add_input("x", DType::kF32, Shape{5});
+  const std::string_view names[] = {"a"};
+  const NodeId id = g.add_program(Program::parse("cast_i8(round(a * 10))", names, DType::kF32), {x}, "y");
+  g.mark_output(g.node(id).output());
+  export_onnx(g, path("out.onnx"));
+  const Graph back = import_onnx(path("out.onnx"));
+  const Node& clip = only(back, "Clip");
+  EXPECT_EQ(constant(back, clip.input(1)), std::vector<double>{-128});
+  EXPECT_EQ(constant(back, clip.input(2)), std::vector<double>{127});
+  EXPECT_EQ(back.users(clip.output()).size(), 1u);
+  EXPECT_TRUE(back.node(back.users(clip.output())[0]).is("Cast"));
+  const Tensor y = evaluate(back, {Tensor::of<float>({5}, {-40, -1.25f, 0, 1, 40})})[0];
+  EXPECT_EQ(y.to_f64(), (std::vector<double>{-128, -12, 0, 10, 127}));
+}
+
 TEST_F(ExportTest, EpilogueFollowsItsContraction) {
   Graph g;
   const ValueId x = g.add_input("x", DType::kF32, to_shape(Extents{3, 4}));

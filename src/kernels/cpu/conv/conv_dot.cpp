@@ -81,7 +81,11 @@ double estimate(const Problem& p, const Tile&, const Ceilings& ceilings) {
   const double flops = 2 * pixels * k * double(g.groups * plan.panels * kDotColumns);
   const double compute = 2 * ceilings.compute_ns(p.input(0).dtype, int64_t(flops), p.threads);
   const double threads = std::max(1, p.threads);
-  const double finishing = pixels * double(g.groups * plan.panels) * 2 * 0.4 / threads;
+  // Groups of a few channels leave most of a panel unused and end one by one: 25 ns a pixel and group to bf16, 56 to
+  // bytes (3 to 16 groups of one channel, 28 and 56 pixels a side; `ridgeline regret` found 3.9 times the best).
+  const bool few = g.groups > 1 && g.group_out() < kDotColumns;
+  const double per_pixel = few ? (plan.type == DotType::kU8S8 ? 56 : 25) : 2 * 0.4;
+  const double finishing = pixels * double(g.groups * plan.panels) * per_pixel / threads;
   double copies = 0;
   if (!plan.on_x)
     copies = double(g.images * g.groups * g.out_h) *
