@@ -83,17 +83,23 @@ Pareto pareto_plans(Model& model, const ParetoOptions& options) {
 
   Pareto pareto;
   pareto.tried = int(plans.size());
-  for (const ParetoPlan& p : plans) {
-    // Paired: what disturbs one round disturbs all plans in it.
-    const bool dominated = std::any_of(plans.begin(), plans.end(), [&](const ParetoPlan& q) {
-      if (&q == &p || q.plan_bytes > p.plan_bytes) return false;
-      const double slower = median_ratio(p.samples, q.samples);
-      return slower > 1 || (slower == 1 && (q.plan_bytes < p.plan_bytes || &q < &p));
-    });
-    if (!dominated) pareto.plans.push_back(p);
+  // By the ratios that are printed, each of paired runs against the first plan: what disturbs one round disturbs all
+  // plans in it, and ratios of all pairs need not agree with each other.
+  pareto.plans = std::move(plans);
+  for (bool dropped = true; dropped;) {
+    std::sort(pareto.plans.begin(), pareto.plans.end(),
+              [](const ParetoPlan& a, const ParetoPlan& b) { return a.plan_bytes > b.plan_bytes; });
+    std::vector<double> time;
+    for (const ParetoPlan& p : pareto.plans) time.push_back(median_ratio(p.samples, pareto.plans[0].samples));
+    dropped = false;
+    // Smaller ones stand behind: a plan is beaten by any of those that is as fast.
+    for (size_t i = 0; i < pareto.plans.size() && !dropped; ++i) {
+      const auto least = std::min_element(time.begin() + ptrdiff_t(i) + 1, time.end());
+      if (least == time.end() || *least > time[i]) continue;
+      pareto.plans.erase(pareto.plans.begin() + ptrdiff_t(i));
+      dropped = true;
+    }
   }
-  std::sort(pareto.plans.begin(), pareto.plans.end(),
-            [](const ParetoPlan& a, const ParetoPlan& b) { return a.plan_bytes > b.plan_bytes; });
   for (ParetoPlan& p : pareto.plans) p.changes = changes_from(*pareto.plans[0].plan, *p.plan);
   return pareto;
 }
