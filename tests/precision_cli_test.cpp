@@ -63,8 +63,7 @@ TEST_F(PrecisionCommand, TheLadderKeepsTheErrorThatWasAskedFor) {
   const Json& last = result["stages"].back();
   EXPECT_LE(last["max_error"].get<double>(), 0.05);
   bool lowered = false;
-  for (const Json& d : result["decisions"])
-    lowered = lowered || d["pass"].get<std::string>().starts_with("lower_to_");
+  for (const Json& d : result["decisions"]) lowered = lowered || d["pass"].get<std::string>().starts_with("lower_to_");
   EXPECT_TRUE(lowered);
   EXPECT_GE(result["precision"]["layers"].size(), 2u);
   refused(ladder + " --precision bf16", 2, "no --precision");
