@@ -6,6 +6,7 @@
 #include "cli/common.h"
 #include "session/described_choice.h"
 #include "session/problem_words.h"
+#include "tune/cuda_ceilings.h"
 #include "tune/probes.h"
 
 namespace ridgeline::cli {
@@ -44,10 +45,12 @@ void add_bench(CLI::App& app, Common& common) {
           common.show(answer_json(answer, machine), answer_text(answer, machine));
           return;
         }
-        const int threads = common.threads ? common.threads : available_cores();
-        const BenchProblem given = parse_bench_problem(arguments->op, arguments->keys, threads);
-        if (!cached_ceilings()) common.progress("ridgeline: measuring the machine's ceilings, once (about 15 s)");
-        const Ceilings ceilings = machine_ceilings();
+        const int threads = common.cuda() ? 1 : common.threads ? common.threads : available_cores();
+        const BenchProblem given = parse_bench_problem(arguments->op, arguments->keys, threads,
+                                                       common.cuda() ? DeviceKind::kCuda : DeviceKind::kCpu);
+        if (!common.cuda() && !cached_ceilings())
+          common.progress("ridgeline: measuring the machine's ceilings, once (about 15 s)");
+        const Ceilings ceilings = common.cuda() ? cuda_ceilings() : machine_ceilings();
         BenchOptions options;
         options.warm = given.warm;
         options.seconds = arguments->seconds;
@@ -55,7 +58,8 @@ void add_bench(CLI::App& app, Common& common) {
         options.tile = given.tile;
         options.rivals = arguments->rivals;
         options.progress = [&](const std::string& what) { common.progress("ridgeline: timing " + what); };
-        const BenchResult r = bench(given.problem, ceilings, options);
+        const BenchResult r =
+            common.cuda() ? bench_cuda(given.problem, ceilings, options) : bench(given.problem, ceilings, options);
         Json kernels = Json::array();
         std::string text = fmt::format(
             "{}: {} FLOPs, {} bytes, floor {:.2f} us ({}-bound; {:.1f} {} by {}), {} thread{}\n", given.words,

@@ -22,6 +22,7 @@ void add_check(CLI::App& app, Common& common) {
       "Compare every kernel with the reference on random problems: strided, poisoned, between canaries",
       [&common, arguments] {
         arguments->options.threads = common.threads ? common.threads : 1;
+        if (common.cuda()) arguments->options.device = DeviceKind::kCuda;
         if (common.seed) arguments->options.seed = common.seed;
         const bool given = arguments->line_given->count() > 0;
         if (given && arguments->line.find_first_not_of(" \t") == std::string::npos)

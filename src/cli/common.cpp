@@ -10,9 +10,11 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <set>
 
 #include "core/words.h"
 #include "formats/npy.h"
+#include "kernels/cuda/device.h"
 #include "session/load.h"
 #include "tune/known.h"
 
@@ -51,12 +53,28 @@ void Common::progress(const std::string& line) const {
   if (!quiet) fmt::print(stderr, "{}\n", printable(line));
 }
 
+namespace {
+
+// "cuda" is the first one.
+int cuda_ordinal(const std::string& device) {
+  int ordinal = 0;
+  if (device == "cuda") return 0;
+  if (device.starts_with("cuda:")) {
+    const char *begin = device.data() + 5, *end = device.data() + device.size();
+    const auto [stop, error] = std::from_chars(begin, end, ordinal);
+    if (error == std::errc() && stop == end && ordinal >= 0) return ordinal;
+  }
+  fail(ErrorCode::kUsage, "--device {}: there are cpu and cuda[:i]", device);
+}
+
+}  // namespace
+
 CLI::App* add_command(CLI::App& app, Common& common, const std::string& name, const std::string& what,
                       std::function<void()> body) {
   CLI::App* command = app.add_subcommand(name, what);
   command->add_option("--threads", common.threads, "Threads (default: what the container allows)")
       ->check(whole_number(1, 1024));
-  command->add_option("--device", common.device, "cpu (cuda[:i] comes with a later release)");
+  command->add_option("--device", common.device, "cpu or cuda[:i] (an NVIDIA GPU of sm_80 or newer; default cpu)");
   command->add_option("--json", common.json,
                       "Write the result as JSON to a file; - for standard output, then nothing else is printed there");
   command->add_flag("--quiet", common.quiet, "Print no text");
@@ -75,9 +93,10 @@ CLI::App* add_command(CLI::App& app, Common& common, const std::string& name, co
       fail(ErrorCode::kUsage,
            "--machine: '{}' runs on this machine; a described one answers cost, bench --dry and explain", name);
     if (common.device != "cpu") {
-      if (!common.device.starts_with("cuda"))
-        fail(ErrorCode::kUsage, "--device {}: there are cpu and cuda[:i]", common.device);
-      later("--device " + common.device);
+      const int ordinal = cuda_ordinal(common.device);
+      static const std::set<std::string> ready = {"bench", "check", "machine", "kernels"};
+      if (!ready.count(name)) later(fmt::format("{} --device {}", name, common.device));
+      if (name != "kernels") cuda::use_device(ordinal);
     }
     if (!common.json.empty() && !common.json_only()) check_folder_of(common.json);
     body();

@@ -18,7 +18,8 @@ using Json = nlohmann::ordered_json;
 /// The options that stand on every command, and what a command leaves for main.
 struct Common {
   int threads = 0;
-  std::string device = "cpu";
+  std::string device = "cpu";     // as given: cpu, cuda, cuda:1
+  bool cuda() const { return device != "cpu"; }
   std::string json;     // file, "-" for standard output
   std::string machine;  // name or file of a described machine, for cost, bench --dry and explain
   bool quiet = false;

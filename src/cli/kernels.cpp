@@ -13,8 +13,9 @@ void add_kernels(CLI::App& app, Common& common) {
   add_command(app, common, "kernels", "List the kernels of a device", [&common] {
     Json list = Json::array();
     std::string text = fmt::format("{:<28} {}\n", "kernel", "operator");
-    for (const Kernel* k : all_kernels()) {
-      list.push_back({{"name", std::string(k->name)}, {"op", std::string(k->op)}, {"device", "cpu"}});
+    for (const Kernel* k : all_kernels(common.cuda() ? DeviceKind::kCuda : DeviceKind::kCpu)) {
+      list.push_back(
+          {{"name", std::string(k->name)}, {"op", std::string(k->op)}, {"device", common.cuda() ? "cuda" : "cpu"}});
       text += fmt::format("{:<28} {}\n", k->name, k->op);
     }
     common.show({{"kernels", list}}, text);

@@ -4,8 +4,10 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "cli/common.h"
+#include "tune/cuda_ceilings.h"
 #include "tune/machine_report.h"
 #include "tune/probes.h"
 
@@ -30,7 +32,13 @@ ProbeProgress progress_line(const Common& common) {
 void machine(const Common& common, bool measure) {
   const bool known = !measure && load_ceilings(this_cpu().fingerprint());
   const Ceilings ceilings = machine_ceilings(measure, known ? ProbeProgress() : progress_line(common));
-  common.show(machine_json(this_cpu(), ceilings), machine_text(this_cpu(), ceilings));
+  Json document = machine_json(this_cpu(), ceilings);
+  std::string text = machine_text(this_cpu(), ceilings);
+  std::optional<Ceilings> gpu;
+  if (common.cuda()) gpu = cuda_ceilings(measure, progress_line(common));
+  document["gpus"] = gpus_json(gpu ? &*gpu : nullptr);
+  text += gpus_text(gpu ? &*gpu : nullptr);
+  common.show(document, text);
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "cli/sha256.h"
 #include "core/new_file.h"
+#include "core/sha256.h"
 #include "core/words.h"
 #include "formats/npy.h"
 

@@ -6,7 +6,7 @@
 #include "cli/budget.h"
 #include "cli/common.h"
 #include "cli/precision_options.h"
-#include "cli/sha256.h"
+#include "core/sha256.h"
 #include "core/words.h"
 #include "formats/npy.h"
 #include "machine/energy.h"

@@ -203,6 +203,8 @@ DType arithmetic_of(const Problem& p) {
       return p.string("act") == "i8" ? DType::kI8 : p.string("act") == "bf16" ? DType::kBF16 : DType::kF32;
   const auto bytes = [](DType t) { return t == DType::kI8 || t == DType::kU8; };
   if (bytes(a) && bytes(b)) return DType::kI8;
+  // f16 is computed in f32 on a CPU (its sums need it); a GPU has products of it with sums in f32.
+  if (a == DType::kF16 && b == DType::kF16 && p.device == DeviceKind::kCuda) return DType::kF16;
   return a == DType::kBF16 && b == DType::kBF16 ? DType::kBF16 : DType::kF32;
 }
 

@@ -14,6 +14,9 @@
 
 namespace ridgeline {
 
+/// Where a problem is to run: what its operands' addresses point to, and which kernels compete.
+enum class DeviceKind : uint8_t { kCpu, kCuda, kNpu };
+
 struct Operand {
   DType dtype = DType::kNone;  // kNone: an optional one that is absent
   Layout layout;
@@ -34,7 +37,8 @@ struct Problem {
   /// Elementwise operators: the work itself, over all `inputs`. Others: the epilogue, whose input 0 is output 0 of the
   /// operator (rounded to nothing in between: it is the accumulator), inputs 1.. are inputs[op_inputs..]. Null: none.
   std::shared_ptr<const Program> program;
-  int threads = 1;
+  int threads = 1;  // on a GPU: 1
+  DeviceKind device = DeviceKind::kCpu;
 
   bool has(int input) const { return input < op_inputs && inputs[size_t(input)].present(); }
   const Operand& input(int i) const { return inputs[size_t(i)]; }

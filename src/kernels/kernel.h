@@ -17,7 +17,11 @@
 
 namespace ridgeline {
 
-enum class DeviceKind : uint8_t { kCpu, kCuda, kNpu };
+namespace cuda {
+struct Source;         // kernels/cuda/compiler.h
+struct LoadedKernel;   // kernels/cuda/device.h
+struct StreamHandle;   // kernels/cuda/driver.h
+}  // namespace cuda
 
 struct Support {
   bool ok = true;
@@ -91,6 +95,12 @@ struct Kernel {
   void (*pack)(const Problem&, const Tile&, int input, const Tensor& source, void* packed) = nullptr;
   std::shared_ptr<const void> (*prepare)(const Problem&, const Tile&) = nullptr;  // run state, computed once
   void (*run)(const KernelCall&, const Buffers&, const ThreadPool&) = nullptr;
+  /// CUDA kernels have these two in the place of `prepare` and `run`. `source`: what the compiler is to make for the
+  /// problem, a pure function that needs no card; the loaded machine code is the call's state. `launch`: queues the work
+  /// on the stream, with addresses of the device; it may be called while a graph is captured, so it neither allocates
+  /// nor synchronises.
+  cuda::Source (*source)(const Problem&, const Tile&) = nullptr;
+  void (*launch)(const KernelCall&, const Buffers&, cuda::StreamHandle*) = nullptr;
   /// May output 0 share the buffer of this input (same bytes, each element read before it is written)? Null: never.
   bool (*in_place)(const Problem&, int input) = nullptr;
   /// FLOPs that the kernel's algorithm executes, where they are fewer than the direct algorithm's (Winograd); null: the
@@ -156,7 +166,7 @@ KernelCall bind_kernel(const Problem& problem, const Candidate& candidate);
 /// A constant input as the call's kernel wants it: packed, or the source itself.
 Tensor packed_constant(const KernelCall& call, int input, const Tensor& source);
 
-/// The families' lists; each is defined in src/kernels/cpu/<family>/list.cpp.
+/// The families' lists for CPUs; each is defined in src/kernels/cpu/<family>/list.cpp.
 namespace cpu {
 std::span<const Kernel* const> elementwise_kernels();
 std::span<const Kernel* const> reduce_kernels();
@@ -168,5 +178,10 @@ std::span<const Kernel* const> attention_kernels();
 std::span<const Kernel* const> movement_kernels();
 std::span<const Kernel* const> quantize_kernels();
 }  // namespace cpu
+
+/// The same for GPUs: src/kernels/cuda/<family>/list.cpp.
+namespace cuda {
+std::span<const Kernel* const> elementwise_kernels();
+}  // namespace cuda
 
 }  // namespace ridgeline

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "ir/graph.h"
+#include "kernels/cuda/device.h"
 #include "kernels/kernel.h"
 #include "kernels/reference/reference.h"
 #include "ops/catalogue.h"
@@ -30,6 +31,12 @@ Registry& registry() {
 
 List built_in(DeviceKind device) {
   List list;
+  if (device == DeviceKind::kCuda) {
+    for (const auto family : {cuda::elementwise_kernels}) {
+      const auto kernels = family();
+      list.insert(list.end(), kernels.begin(), kernels.end());
+    }
+  }
   if (device != DeviceKind::kCpu) return list;
   for (const auto family :
        {cpu::elementwise_kernels, cpu::reduce_kernels, cpu::normalize_kernels, cpu::matmul_kernels, cpu::conv_kernels,
@@ -139,7 +146,7 @@ Choice choose_kernel(const Problem& problem, const Ceilings& ceilings, std::stri
                      std::span<const MeasuredChoices* const> measured) {
   Choice choice;
   int reference = -1, usable = 0;
-  for (const Kernel* kernel : kernels_for(*problem.op, DeviceKind::kCpu)) {
+  for (const Kernel* kernel : kernels_for(*problem.op, problem.device)) {
     Candidate candidate{kernel, {}, 0, kernel->supports(problem)};
     if (candidate.support.ok) choose_tile(candidate, problem, ceilings);
     const int at = int(choice.candidates.size());
@@ -187,6 +194,7 @@ KernelCall bind_kernel(const Problem& problem, const Candidate& candidate) {
   const Kernel& kernel = *candidate.kernel;
   KernelCall call{&kernel, problem, candidate.tile, nullptr, 0};
   if (kernel.prepare) call.state = kernel.prepare(problem, candidate.tile);
+  if (kernel.source) call.state = cuda::load(kernel.source(problem, candidate.tile));
   if (kernel.workspace) call.workspace_bytes = kernel.workspace(problem, candidate.tile);
   return call;
 }

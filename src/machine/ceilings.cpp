@@ -71,6 +71,10 @@ const Rate& Ceilings::compute_gop_s(DType dtype) const {
     case DType::kI4:
     case DType::kU4:
       return u8s8;
+    case DType::kF16:
+      return f16.all > 0 ? f16 : f32;
+    case DType::kF8E4M3:
+      return f8.all > 0 ? f8 : f32;
     default:
       return f32;
   }
@@ -112,6 +116,8 @@ std::string Ceilings::to_json() const {
   Json json = {{"format", kFormat}, {"fingerprint", fingerprint}, {"cores", cores}, {"quiet", quiet}};
   json["caches_bytes"] = {{"l1d", caches.l1d}, {"l2", caches.l2}, {"l3", caches.l3}};
   json["compute_gop_s"] = {{"f32", json_of(f32)}, {"bf16", json_of(bf16)}, {"u8s8", json_of(u8s8)}};
+  if (f16.all > 0) json["compute_gop_s"]["f16"] = json_of(f16);
+  if (f8.all > 0) json["compute_gop_s"]["f8e4m3"] = json_of(f8);
   json["read_gb_s"] = json_of(read_gb_s, kLevelNames);
   json["copy_gb_s"] = json_of(copy_gb_s, kLevelNames);
   json["write_gb_s"] = json_of(write_gb_s, kLevelNames);
@@ -133,6 +139,8 @@ std::optional<Ceilings> Ceilings::from_json(std::string_view text) try {
   c.f32 = rate_of(compute.at("f32"));
   c.bf16 = rate_of(compute.at("bf16"));
   c.u8s8 = rate_of(compute.at("u8s8"));
+  if (compute.contains("f16")) c.f16 = rate_of(compute.at("f16"));
+  if (compute.contains("f8e4m3")) c.f8 = rate_of(compute.at("f8e4m3"));
   c.read_gb_s = rates_of(json.at("read_gb_s"), kLevelNames);
   c.copy_gb_s = rates_of(json.at("copy_gb_s"), kLevelNames);
   c.write_gb_s = rates_of(json.at("write_gb_s"), kLevelNames);

@@ -39,6 +39,7 @@ struct Ceilings {
   bool quiet = true;
 
   Rate f32, bf16, u8s8;                                // Gop/s, a multiply-add is two
+  Rate f16, f8;                                        // GPUs alone, where these have products of their own; else 0
   std::array<Rate, kMemoryLevels> read_gb_s;           // 1e9 bytes/s
   std::array<Rate, kMemoryLevels> copy_gb_s;           // read plus written bytes
   std::array<Rate, kMemoryLevels> write_gb_s;          // nothing read

@@ -146,7 +146,8 @@ Parsed integer_matmul(Words& w, const std::string& dtype) {
 }
 
 /// weights=: LowBitMatMul with the arrays of the format.
-Parsed low_bit_matmul(Words& w, const std::string& dtype, const std::string& weights, const std::string& act) {
+Parsed low_bit_matmul(Words& w, const std::string& dtype, const std::string& weights, const std::string& act,
+                      DeviceKind device) {
   const int64_t m = w.need("m"), n = w.need("n"), k = w.need("k");
   const std::string epilogue = w.take("epilogue", "none");
   const std::string tail =
@@ -177,16 +178,17 @@ Parsed low_bit_matmul(Words& w, const std::string& dtype, const std::string& wei
          weights);
   }
   const bool halves = weights == "bf16" || weights == "f16";
-  const std::string kind = act.empty() ? (halves ? dtype : "i8") : act;
+  // On a GPU the products of such weights are in the activations' own type, unless asked for otherwise.
+  const std::string kind = act.empty() ? (halves || device == DeviceKind::kCuda ? dtype : "i8") : act;
   if (kind != dtype && (kind != "i8" || halves))
     fail(ErrorCode::kUsage, "act={}: with weights={} there are {}{}", kind, weights, dtype, halves ? "" : " and i8");
   return {&need_op("LowBitMatMul"), fmt::format("a={}[{},{}] {} act={} act_block={}{}", dtype, m, k, arrays,
                                                 kind == "i8" ? "i8" : "f32", kind == "i8" ? block : 0, tail)};
 }
 
-Parsed matmul(Words& w, const std::string& dtype) {
+Parsed matmul(Words& w, const std::string& dtype, DeviceKind device) {
   const std::string weights = w.take("weights", dtype), act = w.take("act", "");
-  if (weights != dtype) return low_bit_matmul(w, dtype, weights, act);
+  if (weights != dtype) return low_bit_matmul(w, dtype, weights, act, device);
   if (!act.empty() && act != dtype)
     fail(ErrorCode::kUsage, "act={}: activations are quantized for weights of 4 and 8 bits alone", act);
   const int64_t m = w.need("m"), n = w.need("n"), k = w.need("k"), batch = w.number("batch", 1, 1, kMostExtent);
@@ -296,7 +298,8 @@ Parsed generic(const std::string& name, Words& w, const std::string& dtype) {
 
 }  // namespace
 
-BenchProblem parse_bench_problem(const std::string& op, const std::vector<std::string>& keys, int threads) {
+BenchProblem parse_bench_problem(const std::string& op, const std::vector<std::string>& keys, int threads,
+                                 DeviceKind device) {
   BenchProblem out;
   out.words = op;
   for (const std::string& key : keys) out.words += " " + key;
@@ -313,7 +316,7 @@ BenchProblem parse_bench_problem(const std::string& op, const std::vector<std::s
   if (integers)
     parsed = integer_matmul(w, dtype);
   else if (op == "matmul")
-    parsed = matmul(w, dtype);
+    parsed = matmul(w, dtype, device);
   else if (op == "conv" && !w.has("x"))
     parsed = conv(w, dtype);
   else if (op == "attention")
@@ -332,6 +335,7 @@ BenchProblem parse_bench_problem(const std::string& op, const std::vector<std::s
   if (result.starts_with("~")) parsed.text += " out=" + result;
   out.problem = parse_problem(*parsed.op, parsed.text);
   out.problem.threads = threads;
+  out.problem.device = device;
   if (!result.empty() && !result.starts_with("~")) {
     if (dtype_named(result) == DType::kNone) fail(ErrorCode::kUsage, "out={}: there is no such type", result);
     out.problem.outputs[0].dtype = dtype_named(result);

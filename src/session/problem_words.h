@@ -20,7 +20,8 @@ struct BenchProblem {
 };
 
 /// Throws Error{kUsage} that lists the keys.
-BenchProblem parse_bench_problem(const std::string& op, const std::vector<std::string>& keys, int threads);
+BenchProblem parse_bench_problem(const std::string& op, const std::vector<std::string>& keys, int threads,
+                                 DeviceKind device = DeviceKind::kCpu);
 
 /// The inverse: a line that can be pasted behind `bench`.
 std::string problem_words(const Problem& problem);

@@ -71,4 +71,8 @@ std::vector<std::pair<std::string, Problem>> layouts_of(const Problem& problem);
 /// Weights are packed before; inputs are normal random numbers; buffers rotate past the last cache unless warm.
 BenchResult bench(const Problem& problem, const Ceilings& ceilings, const BenchOptions& options);
 
+/// The same on the GPU in use, for a problem of DeviceKind::kCuda: calls over at least 256 MB of rotated buffers in one
+/// graph of at least 2 ms, 11 replays; device time.
+BenchResult bench_cuda(const Problem& problem, const Ceilings& ceilings, const BenchOptions& options);
+
 }  // namespace ridgeline

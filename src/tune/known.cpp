@@ -56,6 +56,7 @@ Known read_known() {
 }
 
 Choice choose_with(const Problem& problem, const Ceilings& ceilings, std::string_view forced, bool tuned) {
+  if (problem.device != DeviceKind::kCpu) return choose_kernel(problem, ceilings, forced);
   const Known& known = known_choices();
   const MeasuredChoices* list[2];
   size_t count = 0;

@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "kernels/cuda/device.h"
+
 namespace ridgeline {
 namespace {
 
@@ -102,6 +104,61 @@ std::string machine_text(const Cpu& cpu, const Ceilings& c) {
     text +=
         "Other processes took the cores while this was measured: the figures of L3 and DRAM may be too low. `machine "
         "--measure` on a quiet machine mends them.\n";
+  }
+  return text;
+}
+
+Json gpus_json(const Ceilings* measured) {
+  Json list = Json::array();
+  for (const cuda::DeviceInfo& gpu : cuda::devices()) {
+    Json entry = {{"name", gpu.name},
+                  {"sm", gpu.sm},
+                  {"multiprocessors", gpu.multiprocessors},
+                  {"memory_bytes", gpu.memory_bytes},
+                  {"l2_bytes", gpu.l2_bytes}};
+    if (measured && cuda::target().ordinal == gpu.ordinal) {
+      // A card has no threads to share it: one figure a rate.
+      const auto all = [](const Rate& rate) { return rate.all; };
+      Json& c = entry["ceilings"];
+      c["compute_gop_s"] = {{"f32", all(measured->f32)},
+                            {"bf16", all(measured->bf16)},
+                            {"f16", all(measured->f16)},
+                            {"f8e4m3", all(measured->f8)},
+                            {"u8s8", all(measured->u8s8)}};
+      c["read_gb_s"] = {{"l2", all(measured->read_gb_s[1])}, {"dram", all(measured->read_gb_s[3])}};
+      c["copy_gb_s"] = {{"l2", all(measured->copy_gb_s[1])}, {"dram", all(measured->copy_gb_s[3])}};
+      for (int f = 0; f < kSpecialFunctions; ++f)
+        c["special_per_ns"][std::string(name(SpecialFunction(f)))] = all(measured->special_per_ns[size_t(f)]);
+      c["graph_node_ns"] = all(measured->launch_ns);
+    }
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+std::string gpus_text(const Ceilings* measured) {
+  std::string text;
+  for (const cuda::DeviceInfo& gpu : cuda::devices()) {
+    text += fmt::format("\ncuda:{} {}, sm_{}, {} multiprocessors, {:.1f} GiB, second cache {}\n", gpu.ordinal, gpu.name,
+                        gpu.sm, gpu.multiprocessors, double(gpu.memory_bytes) / (1 << 30), size_text(gpu.l2_bytes));
+    if (!measured || cuda::target().ordinal != gpu.ordinal) {
+      text += fmt::format("not measured yet: `ridgeline machine --device cuda:{}` does\n", gpu.ordinal);
+      continue;
+    }
+    Table table(1);
+    table.row("f32 multiply-add", measured->f32, "Gop/s");
+    table.row("bf16 products", measured->bf16, "Gop/s");
+    table.row("f16 products", measured->f16, "Gop/s");
+    table.row("f8e4m3 products", measured->f8, "Gop/s");
+    table.row("i8 products", measured->u8s8, "Gop/s");
+    table.row("read L2", measured->read_gb_s[1], "GB/s");
+    table.row("read DRAM", measured->read_gb_s[3], "GB/s");
+    table.row("copy L2", measured->copy_gb_s[1], "GB/s");
+    table.row("copy DRAM", measured->copy_gb_s[3], "GB/s");
+    for (int f = 0; f < kSpecialFunctions; ++f)
+      table.row(name(SpecialFunction(f)), measured->special_per_ns[size_t(f)], "elements/ns");
+    table.row("a graph's node", measured->launch_ns, "ns");
+    text += table.text();
   }
   return text;
 }

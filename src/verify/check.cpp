@@ -10,6 +10,7 @@
 #include "kernels/kernel.h"
 #include "kernels/reference/reference.h"
 #include "ops/catalogue.h"
+#include "verify/check_cuda.h"
 #include "verify/check_parts.h"
 
 namespace ridgeline {
@@ -30,6 +31,7 @@ class Guarded {
   }
   TensorView view() const { return {data(), dtype_, layout_}; }
   void* data() const { return static_cast<uint8_t*>(memory_.get()) + kGuardBytes + skew_; }
+  MirroredBuffer mirrored() const { return {memory_.get(), size(), kGuardBytes + skew_}; }
   void keep() { kept_.assign(begin(), begin() + size()); }
   bool changed() const { return std::memcmp(kept_.data(), begin(), size_t(size())) != 0; }
   /// Poison outside the elements: the canaries, and the gaps of the layout.
@@ -101,7 +103,8 @@ std::string take_word(std::string& line, std::string_view key) {
 }
 
 // On the heap: the judge points into it.
-std::unique_ptr<Case> make_case(std::string line, uint64_t seed, int threads) {
+std::unique_ptr<Case> make_case(std::string line, uint64_t seed, const CheckOptions& options) {
+  const int threads = options.threads;
   auto made = std::make_unique<Case>();
   Case& c = *made;
   if (const std::string given = take_word(line, "seed"); !given.empty())
@@ -112,6 +115,7 @@ std::unique_ptr<Case> make_case(std::string line, uint64_t seed, int threads) {
   if (!op) fail(ErrorCode::kUsage, "there is no operator '{}'", name);
   c.problem = parse_problem(*op, line);
   c.problem.threads = threads;
+  c.problem.device = options.device;
   drop_absent(c.problem);
   c.seed = seed;
   c.line = fmt::format("{} seed={}", line, seed);
@@ -191,8 +195,32 @@ std::string run_kernel(const Case& c, const Candidate& candidate, int shared, Ra
   }
   for (Guarded& input : inputs) input.keep();
   const std::shared_ptr<void> workspace = allocate(call.workspace_bytes + kGuardBytes);
+  const bool mirrored = p.device == DeviceKind::kCuda;
   std::memset(workspace.get(), kPoison, size_t(call.workspace_bytes + kGuardBytes));
-  candidate.kernel->run(call, {in.data(), out.data(), workspace.get()}, ThreadPool(p.threads));
+  if (mirrored) {
+    std::vector<MirroredBuffer> buffers;
+    std::vector<int> ins, outs;
+    size_t next_constant = 0;
+    for (size_t i = 0; i < p.inputs.size(); ++i) {
+      ins.push_back(p.inputs[i].present() ? int(buffers.size()) : -1);
+      if (!p.inputs[i].present()) continue;
+      if (p.inputs[i].is_constant) {
+        Tensor& constant = constants[next_constant++];
+        buffers.push_back({constant.data(), constant.bytes(), 0});
+      } else {
+        buffers.push_back(inputs[i].mirrored());
+      }
+    }
+    for (size_t o = 0; o < p.outputs.size(); ++o) {
+      const bool own = p.outputs[o].present() && !(o == 0 && shared >= 0);
+      outs.push_back(own ? int(buffers.size()) : o == 0 && shared >= 0 ? ins[size_t(shared)] : -1);
+      if (own) buffers.push_back(outputs[o].mirrored());
+    }
+    buffers.push_back({workspace.get(), call.workspace_bytes + kGuardBytes, 0});
+    run_mirrored(call, buffers, ins, outs, int(buffers.size()) - 1);
+  } else {
+    candidate.kernel->run(call, {in.data(), out.data(), workspace.get()}, ThreadPool(p.threads));
+  }
   for (int64_t k = 0; k < kGuardBytes; ++k) {
     if (static_cast<uint8_t*>(workspace.get())[call.workspace_bytes + k] != kPoison)
       return fmt::format("writes beyond its workspace of {} bytes", call.workspace_bytes);
@@ -219,7 +247,7 @@ void run_case(const Case& c, const std::string& isa, CheckResult& result, Runs& 
   ++result.cases;
   bool ok = true, others = false;
   Random random(c.seed ^ 0x5bd1e995);
-  const auto kernels = kernels_of(c.problem.op->name);
+  const auto kernels = kernels_of(c.problem.op->name, c.problem.device);
   for (const Kernel* kernel : kernels) {
     const bool reference = is_reference(*kernel);
     if (!c.kernel.empty() && kernel->name != c.kernel) continue;
@@ -284,21 +312,22 @@ std::vector<const OpSchema*> operators_of(const std::string& family) {
 }
 
 // Does a kernel other than the reference run the problem? If there is none at all, every problem will do.
-bool reaches_a_kernel(const OpSchema& op, const std::string& line) {
+bool reaches_a_kernel(const OpSchema& op, const std::string& line, DeviceKind device) {
   Problem p = parse_problem(op, line);
+  p.device = device;
   drop_absent(p);
-  const auto kernels = kernels_of(op.name);
+  const auto kernels = kernels_of(op.name, device);
   return std::any_of(kernels.begin(), kernels.end(),
                      [&](const Kernel* kernel) { return !is_reference(*kernel) && kernel->supports(p).ok; });
 }
 
-bool has_kernels(const OpSchema& op) {
-  const auto kernels = kernels_of(op.name);
+bool has_kernels(const OpSchema& op, DeviceKind device) {
+  const auto kernels = kernels_of(op.name, device);
   return std::any_of(kernels.begin(), kernels.end(), [](const Kernel* kernel) { return !is_reference(*kernel); });
 }
 
 // An operator that has only the reference is compared with itself: a quarter of the others' share.
-int64_t weight(const OpSchema& op) { return has_kernels(op) ? 4 : 1; }
+int64_t weight(const OpSchema& op, DeviceKind device) { return has_kernels(op, device) ? 4 : 1; }
 
 class Sweep {
  public:
@@ -308,14 +337,14 @@ class Sweep {
   void run() {
     run_case_files();
     int64_t weights = 0, done = 0;
-    for (const OpSchema* op : operators_) weights += weight(*op);
+    for (const OpSchema* op : operators_) weights += weight(*op, options_.device);
     for (int64_t sum = 0; const OpSchema* op : operators_) {
-      const int64_t end = options_.cases * (sum += weight(*op)) / weights;
+      const int64_t end = options_.cases * (sum += weight(*op, options_.device)) / weights;
       run_random(*op, end - done);
       done = end;
     }
     for (const OpSchema* op : operators_) {
-      for (const Kernel* kernel : kernels_of(op->name)) run_rare(*op, *kernel);
+      for (const Kernel* kernel : kernels_of(op->name, options_.device)) run_rare(*op, *kernel);
     }
   }
 
@@ -323,7 +352,7 @@ class Sweep {
   bool run_line(const std::string& line, uint64_t seed) {
     std::unique_ptr<Case> c;
     try {
-      c = make_case(line, seed, options_.threads);
+      c = make_case(line, seed, options_);
     } catch (const Error&) {
       return false;  // the reference rejects the data (an index out of range): no problem
     }
@@ -341,19 +370,20 @@ class Sweep {
       family = op->family;
       uint64_t seed = options_.seed;
       for (const std::string& line : lines_of_file(fmt::format("{}/{}.txt", options_.case_directory, family)))
-        run_case(*make_case(line, ++seed, options_.threads), isa_, result_, runs_);
+        run_case(*make_case(line, ++seed, options_), isa_, result_, runs_);
     }
   }
 
   void run_random(const OpSchema& op, int64_t share) {
     constexpr double kReferenceToo = 0.15;  // of the problems that no other kernel takes: its strides, casts, epilogues
     Random random(options_.seed * 1000003 + std::hash<std::string_view>{}(op.name));
-    const bool any = has_kernels(op);
+    const bool any = has_kernels(op, options_.device);
     for (int64_t n = 0, refused = 0; n < share && refused < 20 + 8 * share;) {
       const std::string keys = random_problem(op, random);
       const uint64_t seed = random.next() % 1'000'000'007;
       const std::string line = std::string(op.name) + " " + keys;
-      const bool wanted = !keys.empty() && (!any || random.chance(kReferenceToo) || reaches_a_kernel(op, line));
+      const bool wanted =
+          !keys.empty() && (!any || random.chance(kReferenceToo) || reaches_a_kernel(op, line, options_.device));
       if (wanted && run_line(line, seed))
         ++n;
       else
@@ -369,7 +399,8 @@ class Sweep {
     Random random(options_.seed * 7000003 + std::hash<std::string_view>{}(kernel.name));
     // The scalar level is a baseline: kernels for vectors alone may refuse it, as those for x86's dot products refuse
     // NEON. Then all draws would be in vain; `runs` shows the 0.
-    const bool baseline = cpu::active_isa() == cpu::Isa::kScalar || cpu::active_isa() == cpu::Isa::kNeon;
+    const bool baseline = options_.device == DeviceKind::kCpu &&
+                          (cpu::active_isa() == cpu::Isa::kScalar || cpu::active_isa() == cpu::Isa::kNeon);
     constexpr int kDrawsInVain = 400;
     bool by_level = false;
     for (int draw = 0; draw < options_.most_draws && runs_[&kernel] < options_.least_runs; ++draw) {
@@ -381,6 +412,7 @@ class Sweep {
       Problem p = parse_problem(op, line);
       drop_absent(p);
       p.threads = options_.threads;
+      p.device = options_.device;
       const Support support = kernel.supports(p);
       by_level = by_level || support.reason.find("instruction set") != std::string::npos;
       if (support.ok) run_line(line, seed);
@@ -430,7 +462,7 @@ CheckResult check(const CheckOptions& options) {
 CheckResult check_line(std::string_view line, const CheckOptions& options) {
   return at_levels(options.isa, [&](const std::string& level, CheckResult& result) {
     Runs runs;
-    run_case(*make_case(std::string(line), options.seed, options.threads), level, result, runs);
+    run_case(*make_case(std::string(line), options.seed, options), level, result, runs);
   });
 }
 

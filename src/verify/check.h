@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ir/problem.h"
+
 namespace ridgeline {
 
 struct CheckOptions {
@@ -18,6 +20,7 @@ struct CheckOptions {
   std::string isa;       // "": as it is; scalar, avx2, avx512, vnni, neon, native; "all": each in turn
   uint64_t seed = 1;
   int threads = 1;
+  DeviceKind device = DeviceKind::kCpu;  // on kCuda `isa` has no say
   int64_t least_runs = 20;     // of each kernel: further problems are drawn for those with fewer; one with none fails
   int most_draws = 60'000;     // in search of them; Winograd takes one problem of some 500
   std::string case_directory;  // holds <family>.txt, a problem a line, # begins a comment; "": none

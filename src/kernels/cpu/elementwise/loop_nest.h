@@ -1,5 +1,4 @@
-// Loop nests over strided operands of one shape: axes ordered by how the outputs lie in memory, neighbours merged, so
-// that most problems become one or two loops.
+// Loop nests (core/loops.h) run by threads.
 #pragma once
 
 #include <array>
@@ -8,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "core/loops.h"
 #include "core/thread_pool.h"
 #include "ridgeline/tensor.h"
 
@@ -19,13 +19,7 @@ void parallel(const ThreadPool& pool, int64_t count, int64_t grain, const Body& 
   pool.run(count, grain, std::cref(body));
 }
 
-/// `extents` outermost first; strides[k] are operand k's, in elements. At least one axis; empty() if an extent is 0.
-struct LoopNest {
-  std::vector<int64_t> extents;
-  std::vector<std::vector<int64_t>> strides;
-
-  int axes() const { return int(extents.size()); }
-  int64_t elements() const;
+struct LoopNest : Loops {
   /// Of the last axis (cols) and the last but one (rows, 1 if there is none).
   int64_t cols() const { return extents.back(); }
   int64_t rows() const { return axes() > 1 ? extents[size_t(axes() - 2)] : 1; }
@@ -45,8 +39,7 @@ struct LoopNest {
   void run_tiles(const ThreadPool& pool, int64_t grain, const TileBody& body, int64_t multiple) const;
 };
 
-/// `operands` broadcast to `shape` (trailing axes aligned, extents of 1 repeat). The nest's order of axes follows the
-/// strides of operand `lead` (an output), largest outermost.
+/// make_loops, to be run.
 LoopNest make_loop_nest(const Extents& shape, std::span<const Layout* const> operands, int lead);
 
 }  // namespace ridgeline::cpu

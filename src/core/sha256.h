@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <string>
 
-namespace ridgeline::cli {
+namespace ridgeline {
 
 /// FIPS 180-4, lower-case hex.
 std::string sha256(const void* data, size_t bytes);
@@ -11,4 +11,4 @@ std::string sha256(const void* data, size_t bytes);
 /// Of a file's bytes, read in pieces; empty if it cannot be opened.
 std::string sha256_file(const std::string& path);
 
-}  // namespace ridgeline::cli
+}  // namespace ridgeline

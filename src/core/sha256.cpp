@@ -1,5 +1,5 @@
 // SHA-256 (FIPS 180-4, section 6.2): a name for an output's bytes. OpenSSL would be a dependency for this alone.
-#include "cli/sha256.h"
+#include "core/sha256.h"
 
 #include <array>
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include <fstream>
 #include <vector>
 
-namespace ridgeline::cli {
+namespace ridgeline {
 namespace {
 
 // First 32 bits of the fractional parts of the cube roots of the first 64 primes (section 4.2.2).
@@ -92,4 +92,4 @@ std::string sha256_file(const std::string& path) {
   }
 }
 
-}  // namespace ridgeline::cli
+}  // namespace ridgeline

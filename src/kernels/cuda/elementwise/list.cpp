@@ -1,0 +1,11 @@
+// The elementwise kernels, best first.
+#include "kernels/cuda/elementwise/elementwise_kernels.h"
+
+namespace ridgeline::cuda {
+
+std::span<const Kernel* const> elementwise_kernels() {
+  static constexpr const Kernel* kList[] = {&kProgram};
+  return kList;
+}
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,46 @@
+#include "kernels/cuda/mma_source.h"
+
+#include <cassert>
+
+#include <fmt/format.h>
+
+namespace ridgeline::cuda {
+
+std::string wgmma_function(DType dtype, int n, const std::string& name) {
+  struct Form {
+    const char* shape;
+    const char* types;
+    bool scales, transposes, whole;
+  };
+  const auto form = [&]() -> Form {
+    switch (dtype) {
+      case DType::kBF16:
+        return {"k16", "f32.bf16.bf16", true, true, false};
+      case DType::kF16:
+        return {"k16", "f32.f16.f16", true, true, false};
+      case DType::kF32:
+        return {"k8", "f32.tf32.tf32", true, false, false};
+      case DType::kF8E4M3:
+        return {"k32", "f32.e4m3.e4m3", true, false, false};
+      default:
+        assert(dtype == DType::kI8);
+        return {"k32", "s32.s8.s8", false, false, true};
+    }
+  }();
+  std::string registers, operands;
+  for (int i = 0; i < n / 2; ++i) {
+    registers += fmt::format("{}%{}", i ? ", " : "", i);
+    operands += fmt::format("{}\"+{}\"(sum[{}])", i ? ", " : "", form.whole ? "r" : "f", i);
+  }
+  const int at = n / 2;
+  return fmt::format(
+      "using WgmmaSum = {0};\n"
+      "__device__ __forceinline__ void {1}(WgmmaSum (&sum)[{2}], u64 a, u64 b, int add) {{\n"
+      "  asm volatile(\"{{\\n.reg .pred p;\\nsetp.ne.b32 p, %{3}, 0;\\n\"\n"
+      "               \"wgmma.mma_async.sync.aligned.m64n{4}{5}.{6} {{{7}}}, %{8}, %{9}, p{10}{11};\\n}}\\n\"\n"
+      "               : {12}\n               : \"l\"(a), \"l\"(b), \"r\"(add));\n}}\n",
+      form.whole ? "int" : "float", name, n / 2, at + 2, n, form.shape, form.types, registers, at, at + 1,
+      form.scales ? ", 1, 1" : "", form.transposes ? ", 0, 0" : "", operands);
+}
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,16 @@
+// The matrix instructions as functions: their operand lists are too long to be written by hand.
+#pragma once
+
+#include <string>
+
+#include "ridgeline/dtype.h"
+
+namespace ridgeline::cuda {
+
+/// wgmma of 64 x n x (32 bytes of k), both operands in shared memory (K-major), sums in registers:
+/// "using WgmmaSum = float;" and `wgmma(WgmmaSum (&sum)[n / 2], u64 a, u64 b, int add)`; add 0: sums start anew.
+/// dtype: bf16, f16, f32 (as tf32), f8e4m3, i8 (sums are int). n a multiple of 8 (of 16 above 32 for i8), at most 256.
+/// PTX ISA 8.0, section 9.7.15 (asynchronous warpgroup level matrix instructions).
+std::string wgmma_function(DType dtype, int n, const std::string& name = "wgmma");
+
+}  // namespace ridgeline::cuda

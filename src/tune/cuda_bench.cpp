@@ -1,0 +1,154 @@
+// bench on a GPU: calls over rotated buffers in one graph, timed by the device, beside the ceiling that bounds them.
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include "tune/bench.h"
+#include "tune/bench_rivals.h"
+#include "tune/cuda_ceilings.h"
+#include "tune/cuda_prepared.h"
+#include "tune/known.h"
+#include "tune/prepared.h"
+
+namespace ridgeline {
+namespace {
+
+using namespace cuda;
+
+constexpr int kReplays = 11, kWarmups = 3;
+constexpr double kGraphNs = 2e6;  // at least so long is one replay
+
+// The graph of one kernel and its samples.
+class TimedKernel {
+ public:
+  TimedKernel(const Queue& queue, const Candidate& candidate, CudaBuffers& buffers)
+      : queue_(queue), prepared_(candidate, buffers) {
+    const int sets = buffers.sets();
+    // Once around for the time of one call, then as many as fill the graph, whole rounds each.
+    watch_.time_ns(queue, [&] { calls(queue.stream(), sets); });
+    const double once = std::max(500.0, watch_.time_ns(queue, [&] { calls(queue.stream(), sets); }) / sets);
+    const double wanted = std::clamp(kGraphNs / once, 1.0, 4096.0);
+    count_ = int((int64_t(wanted) + sets) / sets * sets);
+    graph_ = std::make_unique<CapturedGraph>(queue, [&](Stream stream) { calls(stream, count_); });
+    for (int i = 0; i < kWarmups; ++i) graph_->replay();
+    queue.wait("the benchmark's kernel");
+  }
+  /// ns of one call
+  double sample() {
+    return watch_.time_ns(queue_, [&] { graph_->replay(); }) / count_;
+  }
+
+ private:
+  void calls(Stream stream, int count) {
+    for (int i = 0; i < count; ++i) prepared_.launch(stream, i);
+  }
+  const Queue& queue_;
+  CudaPrepared prepared_;
+  Stopwatch watch_;
+  std::unique_ptr<CapturedGraph> graph_;
+  int count_ = 1;
+};
+
+CudaProbe probe_beside(const Queue& queue, const Problem& p, const Floor& floor) {
+  using What = CudaProbe::What;
+  if (floor.bound == Bound::kCompute) return {queue, What::kCompute, 0, arithmetic_of(p)};
+  const int64_t read = p.read_bytes(), write = p.write_bytes();
+  return {queue, write * 10 > read + write ? What::kCopy : What::kRead, read + write, DType::kU8};
+}
+
+Work work_of(const Problem& problem, const Cost& cost, bool warm) {
+  Work work;
+  work.flops = std::max<int64_t>(0, (cost.executed_flops >= 0 ? cost.executed_flops : cost.flops) - cost.special);
+  work.read_bytes = cost.read_bytes;
+  work.write_bytes = cost.write_bytes;
+  work.special[size_t(SpecialFunction::kExp)] = cost.special;
+  if (!warm) work.level = MemoryLevel::kDram;
+  work.dtype = arithmetic_of(problem);
+  return work;
+}
+
+}  // namespace
+
+BenchResult bench_cuda(const Problem& given, const Ceilings& ceilings, const BenchOptions& options) {
+  enter_device();
+  // Of the layouts that are free, the first in which a kernel that is asked for runs.
+  std::string layout;
+  Problem laid_out = given;
+  for (const auto& [name, variant] : layouts_of(given)) {
+    const Choice there = choose(variant, ceilings);
+    layout = name;
+    laid_out = variant;
+    const auto runs = [&](const Candidate& c) {
+      return c.support.ok && (options.forced.empty() || c.kernel->name == options.forced);
+    };
+    if (std::any_of(there.candidates.begin(), there.candidates.end(), runs)) break;
+  }
+  const Problem problem = with_weights(laid_out, options.seed);
+  const Choice choice = choose(problem, ceilings, options.forced);
+  const Queue queue;
+  BenchResult result;
+  result.cost = cost_with(problem, choice);
+  const int64_t set_bytes = problem.read_bytes() + problem.write_bytes();
+  const int64_t rotated = std::max<int64_t>(256'000'000, 4 * target().l2_bytes);
+  const int sets =
+      options.warm ? 1 : int(std::clamp<int64_t>((rotated + set_bytes - 1) / std::max<int64_t>(1, set_bytes), 1, 512));
+  const Work work = work_of(problem, result.cost, options.warm);
+  result.floor = floor_of(work, ceilings, 1);
+  CudaProbe probe = probe_beside(queue, problem, result.floor);
+  result.ceiling_way = probe.way();
+  const bool compute = result.floor.bound == Bound::kCompute;
+  CudaBuffers buffers(problem, sets, options.seed, queue);
+  for (size_t at = 0; at < choice.candidates.size(); ++at) {
+    Candidate candidate = choice.candidates[at];
+    BenchRow row;
+    row.name = std::string(candidate.kernel->name);
+    row.supported = candidate.support.ok;
+    row.reason = candidate.support.reason;
+    row.chosen = int(at) == choice.chosen;
+    row.layout = layout;
+    if (row.supported && !options.forced.empty() && options.forced != row.name)
+      row.reason = "not timed: another kernel was asked for";
+    if (row.supported && options.tile) {
+      candidate.tile = *options.tile;
+      row.tile_check = check_tile(*candidate.kernel, problem, candidate.tile);
+      if (!row.tile_check->fits()) row.reason = tile_refusal(*row.tile_check);
+    }
+    if (row.supported && row.reason.empty()) {
+      options.progress(row.name);
+      row.tile = candidate.tile;
+      TimedKernel timed(queue, candidate, buffers);
+      Samples windows;
+      for (int i = 0; i < kReplays; ++i) {
+        row.samples.add(timed.sample());
+        windows.add(probe());
+      }
+      row.ceiling = compute ? windows.median() : probe.best();
+    }
+    result.rows.push_back(std::move(row));
+  }
+  result.chosen_by = choice.chosen_by;
+  result.ceiling = probe.best();
+  for (BenchRow& row : result.rows) {
+    if (!row.timed()) continue;
+    const double ns = row.samples.median();
+    row.gop_s = double(result.cost.flops) / ns;
+    row.gb_s = double(result.cost.bytes()) / ns;
+    Ceilings beside = ceilings;
+    const Rate ceiling{row.ceiling, row.ceiling};
+    if (compute) {
+      for (Rate* rate : {&beside.f32, &beside.bf16, &beside.u8s8, &beside.f16, &beside.f8}) *rate = ceiling;
+    } else if (!options.warm) {
+      for (auto* rates : {&beside.read_gb_s, &beside.copy_gb_s, &beside.write_gb_s}) rates->fill(ceiling);
+    }
+    Floor floor = floor_of(work, beside, 1);
+    floor.time_ns += ceilings.launch_ns.one;
+    row.roof_share = floor.time_ns / ns;
+    if (compute) row.burst_share = result.floor.time_ns / ns;
+    if (!row.chosen) continue;
+    result.ceiling = row.ceiling;
+    result.floor = floor;
+  }
+  return result;
+}
+
+}  // namespace ridgeline
