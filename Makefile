@@ -19,18 +19,22 @@ demo: build ## make a ResNet-50 with separate BatchNormalization and optimize it
 
 test: ## every test in a release build and in a sanitizer build, random problems, fuzzing, the install example, the documents; under 20 minutes on 2 cores
 	@tools/packages.sh build test
+	@tools/nvrtc.sh
 	@tools/test.sh
 
 test-release: ## of these, what needs the release build alone
 	@tools/packages.sh build test
+	@tools/nvrtc.sh
 	@tools/test.sh release
 
 test-sanitized: ## of these, the build with address and undefined-behaviour sanitizers, and 60 s of fuzzing the importer
 	@tools/packages.sh build test
+	@tools/nvrtc.sh
 	@tools/test.sh sanitized
 
 test-long: ## all of it, and the longer sweeps: 20,000 random problems, the thread sanitizer, ten minutes of fuzzing
 	@tools/packages.sh build test aarch64
+	@tools/nvrtc.sh
 	@tools/test.sh long
 
 lint: ## format, clang-tidy (newest changes first, within a time budget), order of includes, length of files

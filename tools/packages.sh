@@ -4,7 +4,7 @@ set -euo pipefail
 
 build=(cmake ninja-build g++ ccache libfmt-dev nlohmann-json3-dev libcli11-dev libhwy-dev
        libprotobuf-dev protobuf-compiler libonnx-dev libgtest-dev libsqlite3-dev)
-test=(python3 python3-numpy clang-14 libclang-rt-14-dev libonnx-testdata git)
+test=(python3 python3-numpy python3-pip clang-14 libclang-rt-14-dev libonnx-testdata git)
 aarch64=(g++-aarch64-linux-gnu qemu-user)
 lint=(python3 clang-format-14 clang-tidy-14 git)
 

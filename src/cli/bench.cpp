@@ -6,7 +6,6 @@
 #include "cli/common.h"
 #include "session/described_choice.h"
 #include "session/problem_words.h"
-#include "tune/cuda_ceilings.h"
 #include "tune/probes.h"
 
 namespace ridgeline::cli {
@@ -46,11 +45,8 @@ void add_bench(CLI::App& app, Common& common) {
           return;
         }
         const int threads = common.cuda() ? 1 : common.threads ? common.threads : available_cores();
-        const BenchProblem given = parse_bench_problem(arguments->op, arguments->keys, threads,
-                                                       common.cuda() ? DeviceKind::kCuda : DeviceKind::kCpu);
-        if (!common.cuda() && !cached_ceilings())
-          common.progress("ridgeline: measuring the machine's ceilings, once (about 15 s)");
-        const Ceilings ceilings = common.cuda() ? cuda_ceilings() : machine_ceilings();
+        const BenchProblem given = parse_bench_problem(arguments->op, arguments->keys, threads, device_kind(common));
+        const Ceilings ceilings = device_ceilings(common);
         BenchOptions options;
         options.warm = given.warm;
         options.seconds = arguments->seconds;

@@ -16,7 +16,9 @@
 #include "formats/npy.h"
 #include "kernels/cuda/device.h"
 #include "session/load.h"
+#include "tune/cuda_ceilings.h"
 #include "tune/known.h"
+#include "tune/probes.h"
 
 namespace ridgeline::cli {
 namespace {
@@ -69,6 +71,14 @@ int cuda_ordinal(const std::string& device) {
 
 }  // namespace
 
+DeviceKind device_kind(const Common& common) { return common.cuda() ? DeviceKind::kCuda : DeviceKind::kCpu; }
+
+Ceilings device_ceilings(const Common& common) {
+  if (common.cuda()) return cuda_ceilings();
+  if (!cached_ceilings()) common.progress("ridgeline: measuring the machine's ceilings, once (about 15 s)");
+  return machine_ceilings();
+}
+
 CLI::App* add_command(CLI::App& app, Common& common, const std::string& name, const std::string& what,
                       std::function<void()> body) {
   CLI::App* command = app.add_subcommand(name, what);
@@ -94,9 +104,12 @@ CLI::App* add_command(CLI::App& app, Common& common, const std::string& name, co
            "--machine: '{}' runs on this machine; a described one answers cost, bench --dry and explain", name);
     if (common.device != "cpu") {
       const int ordinal = cuda_ordinal(common.device);
-      static const std::set<std::string> ready = {"bench", "check", "machine", "kernels"};
+      static const std::set<std::string> ready = {"bench",   "check",    "machine", "kernels", "run",
+                                                  "profile", "optimize", "verify",  "explain", "replay"};
       if (!ready.count(name)) later(fmt::format("{} --device {}", name, common.device));
-      if (name != "kernels") cuda::use_device(ordinal);
+      // What only chooses and lists does so for an H200 where there is no card.
+      const bool runs = name != "kernels" && name != "explain";
+      if (runs || cuda::driver_trouble().empty()) cuda::use_device(ordinal);
     }
     if (!common.json.empty() && !common.json_only()) check_folder_of(common.json);
     body();

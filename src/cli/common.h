@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 /// The options that stand on every command, and what a command leaves for main.
 struct Common {
   int threads = 0;
-  std::string device = "cpu";     // as given: cpu, cuda, cuda:1
+  std::string device = "cpu";  // as given: cpu, cuda, cuda:1
   bool cuda() const { return device != "cpu"; }
   std::string json;     // file, "-" for standard output
   std::string machine;  // name or file of a described machine, for cost, bench --dry and explain
@@ -49,6 +49,11 @@ struct ModelArguments {
   LoadOptions load_options(const Common& common) const;
   Model load(const Common& common) const;  // its notes are left in `common`
 };
+
+/// The device that --device names.
+DeviceKind device_kind(const Common& common);
+/// Its ceilings, measured if they are not known yet (with a line of progress).
+Ceilings device_ceilings(const Common& common);
 
 /// Fails if a result could not be written there, before the work that it is the result of.
 void check_folder_of(const std::string& file);

@@ -34,6 +34,7 @@ void explain(const Common& common, const ModelArguments& arguments, const std::s
   CompileOptions options;
   ask_precision(options.pipeline, precision);
   options.plan.threads = common.threads;
+  options.plan.device = device_kind(common);
   ConstantStore store;
   Compiled compiled;
   naming_file(arguments.path, [&] { compiled = compile(model, options, store); });
@@ -78,7 +79,9 @@ void explain(const Common& common, const ModelArguments& arguments, const std::s
                         {"tile", tile_words(step.call.tile)},
                         {"rejected", rejected}});
   }
-  text += fmt::format("\n{} steps, {} on the reference kernel\n", dispatch.size(), fallbacks);
+  const int host = compiled.plan->host_steps();
+  text += fmt::format("\n{} steps, {} on the reference kernel{}\n", dispatch.size(), fallbacks,
+                      host ? fmt::format(", {} on the host: their operands are copied there and back", host) : "");
   const LayoutSummary& layouts = compiled.plan->layouts;
   if (layouts.images > 0 && node.empty()) {
     text += fmt::format(
@@ -91,9 +94,12 @@ void explain(const Common& common, const ModelArguments& arguments, const std::s
                              {"estimated_ms", layouts.chosen_ns / 1e6},
                              {"all_channels_last_ms", layouts.all_last_ns / 1e6},
                              {"all_planar_ms", layouts.all_planar_ns / 1e6}};
-  common.show(
-      {{"rewrites", rewrites}, {"dispatch", dispatch}, {"reference_fallbacks", fallbacks}, {"layouts", layouts_json}},
-      text);
+  common.show({{"rewrites", rewrites},
+               {"dispatch", dispatch},
+               {"reference_fallbacks", fallbacks},
+               {"host_steps", host},
+               {"layouts", layouts_json}},
+              text);
 }
 
 std::string teaching_text(const teach::Task& task, const std::vector<teach::Row>& rows) {
@@ -179,6 +185,7 @@ void add_explain(CLI::App& app, Common& common) {
           if (!arguments->model.dims.empty() || !arguments->model.inputs.empty() || arguments->precision != "f32")
             fail(ErrorCode::kUsage, "explain {}: --dim, --input and --precision are for models; sizes are KEY=VALUE",
                  what);
+          if (common.cuda()) later("explain " + what + " --device cuda");
           return teach_step_by_step(common, what, arguments->words, arguments->seconds);
         }
         if (arguments->words.size() > 1)

@@ -51,9 +51,11 @@ void optimize(const Common& common, const Arguments& arguments) {
   if (!arguments.output.empty()) check_folder_of(arguments.output);
   auto say = [&](const std::string& line) { common.progress("ridgeline: " + line); };
   Model model = arguments.model.load(common);
-  if (!cached_ceilings()) say("measuring the machine's ceilings, once (about 15 s)");
+  if (common.cuda() && (!arguments.budget.empty() || arguments.objective == "throughput" || arguments.search.asked() ||
+                        arguments.strategy != "greedy"))
+    later("optimize --device cuda with --mem-budget, --objective throughput, --max-error, --scales or --strategy");
   const bool throughput = arguments.objective == "throughput";
-  const Ceilings ceilings = throughput ? ceilings_when_shared(machine_ceilings()) : machine_ceilings();
+  const Ceilings ceilings = throughput ? ceilings_when_shared(device_ceilings(common)) : device_ceilings(common);
   LadderOptions options;
   // One thread is also the smallest plan: each has a workspace of its own.
   const bool one_thread = throughput || arguments.objective == "memory";
@@ -69,6 +71,7 @@ void optimize(const Common& common, const Arguments& arguments) {
     naming_file(arguments.model.path,
                 [&] { options.ns_per_byte = std::max(options.ns_per_byte, price_within(model, limited)); });
   }
+  options.device = device_kind(common);
   options.disabled = arguments.disabled;
   PipelineOptions asked;
   ask_precision(asked, arguments.precision);

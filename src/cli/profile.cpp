@@ -38,12 +38,12 @@ void write_trace(const std::string& file, const Plan& plan, const std::vector<Ex
 void profile(const Common& common, const Arguments& arguments) {
   if (!arguments.trace.empty()) check_folder_of(arguments.trace);
   Model model = arguments.model.load(common);
-  if (!cached_ceilings()) common.progress("ridgeline: measuring the machine's ceilings, once (about 15 s)");
-  const Ceilings ceilings = machine_ceilings();
+  const Ceilings ceilings = device_ceilings(common);
   CompileOptions options;
   options.pipeline = parse_pipeline(arguments.passes, arguments.disabled);
   ask_precision(options.pipeline, arguments.precision);
   options.plan.threads = common.threads;
+  options.plan.device = device_kind(common);
   options.plan.ceilings = &ceilings;
   ConstantStore store;
   Compiled compiled;

@@ -101,6 +101,10 @@ void run(const Common& common, const Arguments& arguments) {
   options.pipeline = parse_pipeline(arguments.passes, arguments.disabled);
   ask_precision(options.pipeline, arguments.precision);
   options.plan.threads = common.threads;
+  options.plan.device = device_kind(common);
+  if (common.cuda() &&
+      (!arguments.budget.empty() || arguments.sessions > 0 || arguments.deterministic || arguments.search.asked()))
+    later("run --device cuda with --mem-budget, --sessions, --deterministic, --max-error or --scales");
   options.plan.deterministic = arguments.deterministic;
   if (arguments.sessions > 0 && (arguments.seconds <= 0 || !arguments.budget.empty()))
     fail(ErrorCode::kUsage, "--sessions goes with --time SECONDS, and without --mem-budget");
@@ -170,12 +174,13 @@ void run(const Common& common, const Arguments& arguments) {
     timing.min_samples = 3;
     EnergyMeter energy;
     int64_t runs = 0;
-    const Samples samples = measure(
-        [&] {
-          runner.run();
-          ++runs;
-        },
-        timing);
+    const Samples samples = common.cuda() ? measure_runners({&runner}, timing).front()
+                                          : measure(
+                                                [&] {
+                                                  runner.run();
+                                                  ++runs;
+                                                },
+                                                timing);
     const std::optional<double> joules = energy.joules();
     document["energy_j_per_run"] = joules ? Json(*joules / double(runs)) : Json("not available");
     document["load_ms"] = model.load_ms;

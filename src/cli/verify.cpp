@@ -20,6 +20,7 @@ void add_verify(CLI::App& app, Common& common) {
         ask_precision(options.pipeline, arguments->precision);
         options.plan.bindings = model.bindings;
         options.plan.threads = common.threads;
+        options.plan.device = device_kind(common);
         options.bisect = arguments->bisect;
         common.progress(
             "ridgeline: comparing every step with the naive reference, in double; a large model takes minutes");

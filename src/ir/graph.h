@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ir/attributes.h"
+#include "ir/device_kind.h"
 #include "ir/dim.h"
 #include "ir/infer.h"
 #include "ir/op_schema.h"
@@ -59,8 +60,9 @@ struct Node {
 class Graph {
  public:
   std::string name;
-  std::vector<ValueId> inputs;   // in the model's order; constants are not among them
-  std::vector<ValueId> outputs;  // may repeat a value, may be an input or a constant
+  DeviceKind target = DeviceKind::kCpu;  // whose kernels decide which rewrites are legal
+  std::vector<ValueId> inputs;           // in the model's order; constants are not among them
+  std::vector<ValueId> outputs;          // may repeat a value, may be an input or a constant
 
   // ---- building
   ValueId add_input(std::string name, DType dtype, std::optional<Shape> shape);

@@ -8,14 +8,12 @@
 #include <vector>
 
 #include "ir/attributes.h"
+#include "ir/device_kind.h"
 #include "ir/op_schema.h"
 #include "ir/program.h"
 #include "ridgeline/tensor.h"
 
 namespace ridgeline {
-
-/// Where a problem is to run: what its operands' addresses point to, and which kernels compete.
-enum class DeviceKind : uint8_t { kCpu, kCuda, kNpu };
 
 struct Operand {
   DType dtype = DType::kNone;  // kNone: an optional one that is absent

@@ -18,9 +18,9 @@
 namespace ridgeline {
 
 namespace cuda {
-struct Source;         // kernels/cuda/compiler.h
-struct LoadedKernel;   // kernels/cuda/device.h
-struct StreamHandle;   // kernels/cuda/driver.h
+struct Source;        // kernels/cuda/compiler.h
+struct LoadedKernel;  // kernels/cuda/device.h
+struct StreamHandle;  // kernels/cuda/driver.h
 }  // namespace cuda
 
 struct Support {
@@ -96,9 +96,9 @@ struct Kernel {
   std::shared_ptr<const void> (*prepare)(const Problem&, const Tile&) = nullptr;  // run state, computed once
   void (*run)(const KernelCall&, const Buffers&, const ThreadPool&) = nullptr;
   /// CUDA kernels have these two in the place of `prepare` and `run`. `source`: what the compiler is to make for the
-  /// problem, a pure function that needs no card; the loaded machine code is the call's state. `launch`: queues the work
-  /// on the stream, with addresses of the device; it may be called while a graph is captured, so it neither allocates
-  /// nor synchronises.
+  /// problem, a pure function that needs no card; the loaded machine code is the call's state. `launch`: queues the
+  /// work on the stream, with addresses of the device; it may be called while a graph is captured, so it neither
+  /// allocates nor synchronises.
   cuda::Source (*source)(const Problem&, const Tile&) = nullptr;
   void (*launch)(const KernelCall&, const Buffers&, cuda::StreamHandle*) = nullptr;
   /// May output 0 share the buffer of this input (same bytes, each element read before it is written)? Null: never.
@@ -151,10 +151,17 @@ struct Choice {
   std::string chosen_by;  // "tuned", "table", "model" or "only"
   const Candidate& winner() const { return candidates[size_t(chosen)]; }
 };
-/// The dispatcher. `forced`: a kernel's name that must be taken (bench, tests); empty: best. `measured`: asked in this
-/// order; an answer counts if the kernel is there in that version, supports the problem, and its tile fits.
+/// The dispatcher. On a GPU the kernels of the CPU stand behind its own for what none of these runs: the operands are
+/// then copied to the host and back, which their estimates count (`on_host`). `forced`: a kernel's name that must be
+/// taken (bench, tests); empty: best. `measured`: asked in this order; an answer counts if the kernel is there in that
+/// version, supports the problem, and its tile fits.
 Choice choose_kernel(const Problem& problem, const Ceilings& ceilings, std::string_view forced = {},
                      std::span<const MeasuredChoices* const> measured = {});
+
+/// Does the kernel run on the host for a problem of a GPU?
+inline bool on_host(const Problem& problem, const Kernel& kernel) {
+  return problem.device != DeviceKind::kCpu && kernel.device == DeviceKind::kCpu;
+}
 
 /// cost_of, with executed_flops from the candidates.
 Cost cost_with(const Problem& problem, const Choice& choice);

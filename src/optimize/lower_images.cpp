@@ -111,6 +111,7 @@ class Images {
     if (!std::all_of(from, from + w->elements(), [](float v) { return std::isfinite(v); }))
       return refuse("not_finite", "its weights hold infinities or NaN");
     Graph probe;
+    probe.target = graph_.target;
     std::vector<ValueId> inputs = {probe.add_input("x", DType::kBF16, graph_.value(x).shape()),
                                    probe.add_constant("w", Tensor(DType::kBF16, w->shape()))};
     const NodeId conv = probe.add_node(*node.op, inputs, node.attributes);

@@ -137,6 +137,7 @@ Problem problem_of(const Graph& graph, const Node& node, const std::shared_ptr<c
   p.attributes = node.attributes;
   p.op_inputs = op_inputs;
   p.program = program;
+  p.device = graph.target;
   for (ValueId v : inputs) p.inputs.push_back(operand_of(v));
   for (ValueId v : node.outputs) p.outputs.push_back(operand_of(v));
   return p;
@@ -149,7 +150,7 @@ std::string why_no_kernel(const Graph& graph, const Node& node, const std::share
   std::string reason = "no kernel is registered";
   for (const bool channels_last : {false, true}) {
     const Problem p = problem_of(graph, node, program, inputs, op_inputs, channels_last);
-    for (const Kernel* k : kernels_of(node.op->is_elementwise() ? "Elementwise" : node.op->name)) {
+    for (const Kernel* k : kernels_of(node.op->is_elementwise() ? "Elementwise" : node.op->name, graph.target)) {
       if (k->name.find("reference") != std::string_view::npos) continue;
       const Support support = k->supports(p);
       if (support.ok) return "";

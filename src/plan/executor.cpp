@@ -2,7 +2,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "plan/plan.h"
+#include "plan/cuda_executor.h"
 
 namespace ridgeline {
 namespace {
@@ -12,7 +12,13 @@ int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().co
 }  // namespace
 
 Executor::Executor(std::shared_ptr<const Plan> plan)
-    : plan_(std::move(plan)), arena_(allocate(plan_->arena_bytes)), pool_(plan_->threads, plan_->lanes) {
+    : plan_(std::move(plan)),
+      arena_(plan_->device == DeviceKind::kCpu ? allocate(plan_->arena_bytes) : nullptr),
+      pool_(plan_->threads, plan_->lanes) {
+  if (plan_->device == DeviceKind::kCuda) {
+    cuda_ = std::make_unique<CudaExecutor>(plan_);
+    return;
+  }
   char* const arena = static_cast<char*>(arena_.get());
   const size_t steps = plan_->steps.size();
   step_inputs_.resize(steps);
@@ -35,6 +41,9 @@ Executor::Executor(std::shared_ptr<const Plan> plan)
     if (step.workspace_slot >= 0) workspaces_[s] = arena + plan_->slots[size_t(step.workspace_slot)].offset_bytes;
   }
 }
+
+Executor::Executor(Executor&&) noexcept = default;
+Executor::~Executor() = default;
 
 void Executor::bind(const std::vector<const void*>& inputs, const std::vector<void*>& outputs) {
   assert(inputs.size() == plan_->inputs.size() && outputs.size() == plan_->outputs.size());
@@ -76,6 +85,7 @@ void run_step(const Step& step, const Buffers& buffers, const ThreadPool& pool) 
 }  // namespace
 
 void Executor::run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs) {
+  if (cuda_) return cuda_->run(inputs, outputs);
   const PoolSession session;
   bind(inputs, outputs);
   const std::vector<Step>& steps = plan_->steps;
@@ -87,6 +97,7 @@ void Executor::run(const std::vector<const void*>& inputs, const std::vector<voi
 
 void Executor::run_profiled(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
                             std::vector<StepTime>& times) {
+  if (cuda_) return cuda_->run_profiled(inputs, outputs, times);
   const PoolSession session;
   bind(inputs, outputs);
   const std::vector<Step>& steps = plan_->steps;
@@ -102,6 +113,7 @@ void Executor::run_profiled(const std::vector<const void*>& inputs, const std::v
 
 void Executor::run_observed(const std::vector<const void*>& inputs, const std::vector<void*>& outputs,
                             const std::function<void(int, int, const TensorView&)>& observe) {
+  if (cuda_) return cuda_->run_observed(inputs, outputs, observe);
   const PoolSession session;
   bind(inputs, outputs);
   const std::vector<Step>& steps = plan_->steps;
@@ -117,6 +129,16 @@ void Executor::run_observed(const std::vector<const void*>& inputs, const std::v
 }
 
 // 0xff in every byte: a NaN in every float format, -1 in integers.
-void Executor::poison() { std::memset(arena_.get(), 0xff, size_t(plan_->arena_bytes)); }
+void Executor::poison() {
+  if (cuda_) return cuda_->poison();
+  std::memset(arena_.get(), 0xff, size_t(plan_->arena_bytes));
+}
+
+double Executor::timed_ns(const std::vector<const void*>& inputs, const std::vector<void*>& outputs) {
+  if (cuda_) return cuda_->replay_ns();
+  const int64_t begin = now_ns();
+  run(inputs, outputs);
+  return double(now_ns() - begin);
+}
 
 }  // namespace ridgeline

@@ -10,6 +10,7 @@
 #include "ir/value_extents.h"
 #include "machine/roofline.h"
 #include "plan/memory.h"
+#include "tune/cuda_ceilings.h"
 
 namespace ridgeline {
 namespace {
@@ -78,12 +79,14 @@ Lowering::Lowering(Graph& graph, const PlanOptions& options, const Ceilings& cei
     : graph_(graph),
       options_(options),
       ceilings_(ceilings),
-      choosing_(options.deterministic ? unmeasured_ceilings(kDeterministicLanes) : ceilings),
+      choosing_(options.deterministic && options.device == DeviceKind::kCpu ? unmeasured_ceilings(kDeterministicLanes)
+                                                                            : ceilings),
       store_(store),
       consume_(consume) {
   threads_ = ThreadPool(options.threads).threads();
   lanes_ = options.deterministic ? kDeterministicLanes : threads_;
   plan_.threads = threads_;
+  plan_.device = options.device;
   plan_.lanes = lanes_;
   bindings_ = options.bindings;
   for (const std::string& symbol : graph.symbols()) bindings_.emplace(symbol, 1);
@@ -182,6 +185,7 @@ Problem Lowering::problem_of(const Node& node) {
   p.op = node.op;
   p.attributes = node.attributes;
   p.threads = lanes_;
+  p.device = options_.device;
   p.op_inputs = node.op_inputs;
   for (ValueId v : node.inputs) p.inputs.push_back(operand_of(v));
   for (ValueId v : node.outputs) {
@@ -460,7 +464,8 @@ void Lowering::finish_slots() {
 }
 
 Plan make_plan(Graph& graph, const PlanOptions& options, ConstantStore& store, bool consume) {
-  const Ceilings neutral = unmeasured_ceilings();  // orders the kernels, no more
+  // Orders the kernels, no more.
+  const Ceilings neutral = options.device == DeviceKind::kCuda ? unmeasured_cuda_ceilings() : unmeasured_ceilings();
   Plan plan = Lowering(graph, options, options.ceilings ? *options.ceilings : neutral, store, consume).build();
   require_sound(plan);
   return plan;

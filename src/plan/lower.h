@@ -58,6 +58,7 @@ class Lowering {
     bool reference = true;
   };
   Variant best_variant(const Node& node, const Problem& problem);
+  void bind(Step& step, const Problem& problem);
   void consider(std::optional<Variant>& best, const Node& node, Problem problem,
                 std::vector<std::pair<int, Layout>> copies);
   /// As its operands lie, and after copies of them into the layout that the output has.

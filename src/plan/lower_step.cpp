@@ -186,7 +186,7 @@ void Lowering::consider(std::optional<Variant>& best, const Node& node, Problem 
     problem.inputs[size_t(input)].layout = layout;
   }
   // A kernel that was asked for by name may want other layouts than these: another variant has them.
-  for (const Kernel* kernel : kernels_of(problem.op->name))
+  for (const Kernel* kernel : kernels_of(problem.op->name, problem.device))
     if (kernel->name == forced && !kernel->supports(problem).ok) return;
   // What was measured depends on the machine and the threads: not where bits are to be the same on all.
   variant.choice =
@@ -202,7 +202,9 @@ void Lowering::consider(std::optional<Variant>& best, const Node& node, Problem 
       (variant.choice.winner().kernel != known || variant.choice.winner().tile != known_tile))
     variant.choice.chosen_by = "model";  // packed weights or memory counted for more
   variant.cost_ns += estimate_of(variant.choice);
-  variant.reference = is_reference(*variant.choice.winner().kernel);
+  // What only the host runs is a last resort, as the reference is.
+  variant.reference =
+      is_reference(*variant.choice.winner().kernel) || on_host(problem, *variant.choice.winner().kernel);
   variant.problem = std::move(problem);
   variant.copies = std::move(copies);
   if (!best || (best->reference && !variant.reference) ||
@@ -292,11 +294,25 @@ Lowering::Ref Lowering::allocate_output(const Node& node, int output, const Prob
   return ref;
 }
 
+// A call as bind_kernel makes it, but for machine code of a GPU: that is loaded where the plan runs.
+void Lowering::bind(Step& step, const Problem& problem) {
+  const Candidate& winner = step.choice.winner();
+  KernelCall& call = step.call;
+  call.kernel = winner.kernel;
+  call.tile = winner.tile;
+  call.problem = problem;
+  Problem asked = problem;
+  if (on_host(problem, *winner.kernel)) asked.device = DeviceKind::kCpu;
+  if (winner.kernel->workspace) call.workspace_bytes = winner.kernel->workspace(asked, winner.tile);
+  if (winner.kernel->prepare) call.state = winner.kernel->prepare(asked, winner.tile);
+}
+
 Lowering::Ref Lowering::emit_copy(const std::string& name, const std::vector<std::string>& origin, const Ref& from,
                                   DType dtype, const Layout& to, std::optional<Ref> target) {
   Problem p;
   p.op = &copy_op();
   p.threads = lanes_;
+  p.device = options_.device;
   p.op_inputs = 1;
   Operand in, out;
   in.dtype = out.dtype = dtype;
@@ -309,7 +325,7 @@ Lowering::Ref Lowering::emit_copy(const std::string& name, const std::vector<std
   step.name = name;
   step.origin = origin;
   step.choice = choose_kernel(p, choosing_, options_.reference_only ? kReferenceKernel : "");
-  step.call = bind_kernel(p, step.choice.winner());
+  bind(step, p);
   step.predicted_ns = step.choice.winner().estimate_ns;
   Ref ref = target ? *target : Ref{new_buffer(bytes_of(dtype, to.span()), -1), 0, to, true};
   emit(std::move(step), {from}, {}, {ref});
@@ -330,13 +346,8 @@ void Lowering::lower_as_step(const Node& node, Problem problem, int position) {
   step.name = node.name;
   step.origin = node.origin;
   step.choice = std::move(variant.choice);
-  const Candidate& winner = step.choice.winner();
-  step.predicted_ns = winner.estimate_ns;
-  step.call.kernel = winner.kernel;
-  step.call.tile = winner.tile;
-  step.call.problem = variant.problem;
-  if (winner.kernel->workspace) step.call.workspace_bytes = winner.kernel->workspace(variant.problem, winner.tile);
-  if (winner.kernel->prepare) step.call.state = winner.kernel->prepare(variant.problem, winner.tile);
+  step.predicted_ns = step.choice.winner().estimate_ns;
+  bind(step, variant.problem);
 
   // Elementwise problems leave omitted operands out; inputs follow the problem's order.
   std::vector<ValueId> values;

@@ -38,6 +38,11 @@ int64_t Plan::bytes_moved() const {
   return total;
 }
 
+int Plan::host_steps() const {
+  return int(std::count_if(steps.begin(), steps.end(),
+                           [&](const Step& s) { return on_host(s.call.problem, *s.call.kernel); }));
+}
+
 int64_t Plan::peak_bytes() const {
   int64_t total = constant_bytes() + arena_bytes;
   for (const PlanTensor& t : inputs) total += bytes_of(t.dtype, element_count(t.shape));

@@ -87,6 +87,7 @@ struct Plan {
     Place from;
   };
   std::vector<PassThrough> pass_through;
+  DeviceKind device = DeviceKind::kCpu;  // where arena, constants, inputs and outputs of the steps are
   int threads = 1;
   /// Into how many parts a step is cut at most; more than `threads` in a deterministic plan.
   int lanes = 1;
@@ -96,6 +97,8 @@ struct Plan {
   int64_t peak_bytes() const;               // packed constants + arena + graph inputs and outputs
   int64_t peak_bytes_with_packing() const;  // the larger of peak_bytes and what making the plan took
   int kernel_count() const { return int(steps.size()); }
+  /// Steps of a GPU's plan that run on the host, their operands copied there and back.
+  int host_steps() const;
   std::string text() const;  // golden-tested
 };
 
@@ -104,6 +107,7 @@ struct Plan {
 inline constexpr int kDeterministicLanes = 8;
 
 struct PlanOptions {
+  DeviceKind device = DeviceKind::kCpu;
   int threads = 0;                            // 0: what the container allows
   Bindings bindings;                          // symbols -> extents; open ones are 1
   bool reference_only = false;                // every step on the reference kernel: the control
@@ -133,13 +137,20 @@ Floor step_floor(const Problem& problem, const Cost& cost, const Ceilings& ceili
 /// Checks that live slots never overlap and every place is in bounds; returns the faults.
 std::vector<std::string> check_plan(const Plan& plan);
 
+class CudaExecutor;
+
 /// Runs a plan. Owns the arena; one executor runs one plan at a time; two executors run in two threads.
 class Executor {
  public:
   explicit Executor(std::shared_ptr<const Plan> plan);
+  Executor(Executor&&) noexcept;
+  ~Executor();
   const Plan& plan() const { return *plan_; }
   /// Buffers of the caller, row-major, in the plan's order of inputs and outputs; nothing is copied or allocated.
   void run(const std::vector<const void*>& inputs, const std::vector<void*>& outputs);
+  /// A run on buffers that stand, timed: on a CPU by the clock, on a GPU by the device, transfers to and from the host
+  /// apart (`run` was called before).
+  double timed_ns(const std::vector<const void*>& inputs, const std::vector<void*>& outputs);
   /// One time stamp a step: times[i] = ns of step i; wait[i] = ns idle at barriers in it. Sized by the caller.
   struct StepTime {
     int64_t start_ns, end_ns, wait_ns;
@@ -159,6 +170,7 @@ class Executor {
   std::vector<void*> workspaces_;
   std::vector<std::pair<void**, int>> input_fixups_, output_fixups_;  // pointers that change with the caller's buffers
   ThreadPool pool_;
+  std::unique_ptr<CudaExecutor> cuda_;  // of a GPU's plan: all of the above is empty
   void bind(const std::vector<const void*>& inputs, const std::vector<void*>& outputs);
 };
 

@@ -63,6 +63,7 @@ Compiled compile(Model& model, const CompileOptions& options, ConstantStore& sto
     out.graph = std::move(model.graph);
   else
     out.graph = model.graph;
+  out.graph.target = options.plan.device;
   PipelineOptions pipeline = options.pipeline;
   pipeline.rollback = !options.consume;
   out.pass_times = run_passes(out.graph, pipeline, out.decisions);
@@ -70,7 +71,7 @@ Compiled compile(Model& model, const CompileOptions& options, ConstantStore& sto
   const auto planning = std::chrono::steady_clock::now();
   PlanOptions plan = plan_options_for(options.pipeline, options.plan);
   plan.bindings = model.bindings;
-  if (!plan.ceilings) plan.ceilings = cached_ceilings();
+  if (!plan.ceilings && plan.device == DeviceKind::kCpu) plan.ceilings = cached_ceilings();
   if (options.memory_budget != 0) plan.ns_per_byte = price_within(out.graph, plan, options);
   out.plan = std::make_shared<const Plan>(make_plan(out.graph, plan, store, options.consume));
   out.plan_ms = ms_since(planning);
@@ -92,6 +93,18 @@ Runner::Runner(std::shared_ptr<const Plan> plan, const Feeds& feeds) : executor_
     outputs_.push_back(Tensor::zeros(t.dtype, t.shape));
     out_.push_back(outputs_.back().data());
   }
+}
+
+std::vector<Samples> measure_runners(const std::vector<Runner*>& runners, const TimingOptions& options) {
+  const bool self_timed = !runners.empty() && runners[0]->executor().plan().device != DeviceKind::kCpu;
+  if (self_timed) {
+    std::vector<std::function<double()>> functions;
+    for (Runner* runner : runners) functions.emplace_back([runner] { return runner->timed_ns(); });
+    return measure_self_timed(functions, options);
+  }
+  std::vector<TimedFunction> functions;
+  for (Runner* runner : runners) functions.emplace_back([runner] { runner->run(); });
+  return measure_interleaved(functions, options);
 }
 
 }  // namespace ridgeline

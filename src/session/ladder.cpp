@@ -34,6 +34,7 @@ class StageBuilder {
     options.pipeline.undone_nodes = options_.undone_nodes;
     for (const std::string& name : undone_) options.pipeline.disabled.insert(name);
     options.plan.threads = options_.threads;
+    options.plan.device = options_.device;
     options.plan.ceilings = options_.ceilings;
     options.plan.ns_per_byte = options_.ns_per_byte;
     Built built;
@@ -73,7 +74,7 @@ std::vector<Samples> in_turn(Runner& a, Runner& b, double seconds) {
   TimingOptions timing;
   timing.min_seconds = seconds;
   timing.min_samples = kLeastRounds;
-  return measure_interleaved({[&] { a.run(); }, [&] { b.run(); }}, timing);
+  return measure_runners({&a, &b}, timing);
 }
 
 std::vector<std::string> passes_that_applied(const Compiled& compiled, Stage stage) {
@@ -193,15 +194,15 @@ Ladder build_ladder(Model& model, const LadderOptions& options) {
   timing.min_seconds = options.seconds;
   timing.min_samples = kLeastRounds;
   // Equal plans are measured once: their times could differ by noise alone.
-  std::vector<TimedFunction> functions;
+  std::vector<Runner*> runners;
   std::vector<size_t> which(built.size());
   for (size_t s = 0; s < built.size(); ++s) {
     size_t same = 0;
     while (same < s && !same_plan(*built[same].compiled.plan, *built[s].compiled.plan)) ++same;
-    which[s] = same < s ? which[same] : functions.size();
-    if (same == s) functions.push_back([&b = built[s]] { b.runner->run(); });
+    which[s] = same < s ? which[same] : runners.size();
+    if (same == s) runners.push_back(built[s].runner.get());
   }
-  std::vector<Samples> samples = measure_interleaved(functions, timing);
+  std::vector<Samples> samples = measure_runners(runners, timing);
   // A stage that is not faster, but not clearly slower either, gets more rounds before it is undone.
   auto contested = [&] {
     for (size_t s = 1; s < built.size(); ++s) {
@@ -212,7 +213,7 @@ Ladder build_ladder(Model& model, const LadderOptions& options) {
     return false;
   };
   for (int more = 0; more < kMoreRounds && contested(); ++more) {
-    const std::vector<Samples> further = measure_interleaved(functions, timing);
+    const std::vector<Samples> further = measure_runners(runners, timing);
     for (size_t f = 0; f < samples.size(); ++f)
       for (const double ns : further[f].times_ns()) samples[f].add(ns);
   }

@@ -48,6 +48,7 @@ struct LadderOptions {
   std::set<std::string, std::less<>> lossy;         // passes of the last stage that were asked for by name
   /// PipelineOptions::only_nodes: the layers that a search for precisions lowers.
   std::map<std::string, std::set<std::string, std::less<>>, std::less<>> only_nodes;
+  DeviceKind device = DeviceKind::kCpu;
   double ns_per_byte = 0;  // price of memory (PlanOptions), in every stage
   double seconds = 3;      // of interleaved measurement, at least; slow models get at least seven rounds
   const Ceilings* ceilings = nullptr;

@@ -10,6 +10,7 @@
 
 #include "optimize/pipeline.h"
 #include "plan/plan.h"
+#include "tune/timing.h"
 
 namespace ridgeline {
 
@@ -95,6 +96,7 @@ class Runner {
  public:
   Runner(std::shared_ptr<const Plan> plan, const Feeds& feeds);
   void run() { executor_.run(in_, out_); }
+  double timed_ns() { return executor_.timed_ns(in_, out_); }
   void run_profiled(std::vector<Executor::StepTime>& times) { executor_.run_profiled(in_, out_, times); }
   void run_observed(const std::function<void(int, int, const TensorView&)>& observe) {
     executor_.run_observed(in_, out_, observe);
@@ -108,6 +110,9 @@ class Runner {
   std::vector<const void*> in_;
   std::vector<void*> out_;
 };
+
+/// Runs of each in turn, interleaved: on a CPU timed by the clock, on a GPU by the device (transfers apart).
+std::vector<Samples> measure_runners(const std::vector<Runner*>& runners, const TimingOptions& options);
 
 /// The reference: every node of the graph by its naive reference, in double. `observe` sees each value as it is
 /// computed.

@@ -61,6 +61,25 @@ std::vector<Samples> measure_interleaved(const std::vector<TimedFunction>& funct
   return samples;
 }
 
+std::vector<Samples> measure_self_timed(const std::vector<std::function<double()>>& functions,
+                                        const TimingOptions& options) {
+  const size_t count = functions.size();
+  std::vector<Samples> samples(count);
+  if (count == 0) return samples;
+  constexpr int kWarmups = 3;
+  for (const auto& function : functions)
+    for (int i = 0; i < kWarmups; ++i) function();
+  const int64_t start = now_ns();
+  for (int round = 0; round < options.max_samples; ++round) {
+    for (size_t i = 0; i < count; ++i) {
+      const size_t f = round % 2 ? count - 1 - i : i;
+      samples[f].add(functions[f]());
+    }
+    if (round + 1 >= options.min_samples && double(now_ns() - start) >= options.min_seconds * 1e9) break;
+  }
+  return samples;
+}
+
 double median_ratio(const Samples& a, const Samples& b) {
   const size_t count = std::min(a.times_ns().size(), b.times_ns().size());
   std::vector<double> ratios;

@@ -47,6 +47,10 @@ Samples measure(const TimedFunction& function, double min_seconds, int min_sampl
 std::vector<Samples> measure_interleaved(const std::vector<TimedFunction>& functions,
                                          const TimingOptions& options = {});
 
+/// The same for functions that know their own time: each call returns ns, and is one sample.
+std::vector<Samples> measure_self_timed(const std::vector<std::function<double()>>& functions,
+                                        const TimingOptions& options = {});
+
 /// Median of the paired ratios a[i] / b[i]: what is left when a noise that hits both is taken out.
 double median_ratio(const Samples& a, const Samples& b);
 

@@ -41,6 +41,7 @@ std::string describe(const Decision& decision) {
 
 OptimizedPlan optimize_and_plan(const Graph& graph, const VerifyOptions& options, int most_rewrites) {
   OptimizedPlan result{graph, nullptr, {}};
+  result.graph.target = options.plan.device;
   PipelineOptions pipeline = options.pipeline;
   pipeline.most_rewrites = most_rewrites;
   if (options.optimize)

@@ -85,6 +85,7 @@ Loaded load() {
       {"cuEventCreate", &d.event_create},
       {"cuEventDestroy_v2", &d.event_destroy},
       {"cuEventRecord", &d.event_record},
+      {"cuEventRecordWithFlags", &d.event_record_with_flags},
       {"cuEventSynchronize", &d.event_synchronize},
       {"cuEventElapsedTime", &d.event_elapsed_ms},
   };

@@ -80,6 +80,7 @@ struct Driver {
   Result (*event_create)(Event*, unsigned flags);
   Result (*event_destroy)(Event);
   Result (*event_record)(Event, Stream);
+  Result (*event_record_with_flags)(Event, Stream, unsigned flags);
   Result (*event_synchronize)(Event);
   Result (*event_elapsed_ms)(float* ms, Event from, Event to);
 };

@@ -238,3 +238,17 @@ __device__ __forceinline__ void store_pack(T* p, bool aligned, const Pack<T, COU
     for (int i = 0; i < COUNT; ++i) p[i] = from.at[i];
   }
 }
+
+// Programmatic dependent launch (LaunchOptions::dependent): a kernel that was launched so reads nothing of its predecessor
+// and writes nothing before the wait; what it does before (weights, indices) overlaps the predecessor's end. Without such a
+// launch both do nothing.
+__device__ __forceinline__ void wait_for_predecessor() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void release_dependents() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}

@@ -65,6 +65,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) program(const __grid_const
   const INDEX first = INDEX(blockIdx.x) * (THREADS * STEPS) + threadIdx.x;
   Values values[STEPS];
   Positions at[STEPS];
+  release_dependents();
+  wait_for_predecessor();
 #pragma unroll
   for (int s = 0; s < STEPS; ++s) {
     if (first + s * THREADS >= INDEX(a.count)) break;

@@ -153,7 +153,8 @@ void run(const KernelCall& call, const Buffers& buffers, Stream stream) {
   words.push_back(aligned);
   void* parameters[] = {words.data()};
   const int64_t block = int64_t(kThreads) * s.steps;
-  launch(call.state_as<LoadedKernel>(), {(units + block - 1) / block}, kThreads, stream, parameters);
+  launch(call.state_as<LoadedKernel>(), {(units + block - 1) / block}, kThreads, stream, parameters,
+         {.dependent = true});
 }
 
 /// Every element is read before it is written, by the same thread, if the input lies as the output does.
