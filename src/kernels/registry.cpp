@@ -7,6 +7,7 @@
 
 #include "ir/graph.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/families.h"
 #include "kernels/kernel.h"
 #include "kernels/reference/reference.h"
 #include "ops/catalogue.h"
@@ -32,7 +33,7 @@ Registry& registry() {
 List built_in(DeviceKind device) {
   List list;
   if (device == DeviceKind::kCuda) {
-    for (const auto family : {cuda::elementwise_kernels}) {
+    for (const auto family : {cuda::elementwise_kernels, cuda::matmul_kernels}) {
       const auto kernels = family();
       list.insert(list.end(), kernels.begin(), kernels.end());
     }
