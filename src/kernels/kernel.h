@@ -173,7 +173,8 @@ KernelCall bind_kernel(const Problem& problem, const Candidate& candidate);
 /// A constant input as the call's kernel wants it: packed, or the source itself.
 Tensor packed_constant(const KernelCall& call, int input, const Tensor& source);
 
-/// The families' lists for CPUs; each is defined in src/kernels/cpu/<family>/list.cpp.
+/// The families' lists for CPUs (for GPUs: kernels/cuda/families.h); each is defined in
+/// src/kernels/cpu/<family>/list.cpp.
 namespace cpu {
 std::span<const Kernel* const> elementwise_kernels();
 std::span<const Kernel* const> reduce_kernels();
@@ -185,10 +186,5 @@ std::span<const Kernel* const> attention_kernels();
 std::span<const Kernel* const> movement_kernels();
 std::span<const Kernel* const> quantize_kernels();
 }  // namespace cpu
-
-/// The same for GPUs: src/kernels/cuda/<family>/list.cpp.
-namespace cuda {
-std::span<const Kernel* const> elementwise_kernels();
-}  // namespace cuda
 
 }  // namespace ridgeline
