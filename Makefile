@@ -7,7 +7,7 @@ PREFIX ?= /usr/local
 export JOBS
 
 .DEFAULT_GOAL := build
-.PHONY: build demo test test-release test-sanitized test-long lint lint-long format install clean help
+.PHONY: build demo test test-release test-sanitized test-cuda test-long lint lint-long format install clean help
 
 build: ## build the release binary, build/release/ridgeline
 	@tools/packages.sh build
@@ -31,6 +31,9 @@ test-sanitized: ## of these, the build with address and undefined-behaviour sani
 	@tools/packages.sh build test
 	@tools/nvrtc.sh
 	@tools/test.sh sanitized
+
+test-cuda: build ## what needs an NVIDIA GPU: 20,000 random problems, models against the reference, compute-sanitizer
+	@tools/test_cuda.sh $(RIDGELINE)
 
 test-long: ## all of it, and the longer sweeps: 20,000 random problems, the thread sanitizer, ten minutes of fuzzing
 	@tools/packages.sh build test aarch64
