@@ -2,6 +2,7 @@
 #include "verify/check.h"
 
 #include "cli/common.h"
+#include "kernels/cuda/compiler.h"
 
 namespace ridgeline::cli {
 namespace {
@@ -41,11 +42,17 @@ void add_check(CLI::App& app, Common& common) {
         }
         text += fmt::format("{} problems: {} passed, {} failed ({} have no kernel but the reference)\n", r.cases,
                             r.passed, r.failed, r.reference_only);
+        Json compilations = nullptr;
+        if (common.cuda()) {
+          compilations = cuda::compilations();
+          text += fmt::format("{} kernels were compiled, the cache had the others\n", cuda::compilations());
+        }
         common.show({{"cases", r.cases},
                      {"passed", r.passed},
                      {"failed", r.failed},
                      {"failures", failures},
                      {"reference_only", r.reference_only},
+                     {"compilations", compilations},
                      {"runs", runs}},
                     text);
         common.exit_code = r.failed ? 1 : 0;

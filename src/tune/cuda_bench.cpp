@@ -1,8 +1,11 @@
 // bench on a GPU: calls over rotated buffers in one graph, timed by the device, beside the ceiling that bounds them.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <random>
 
+#include "rivals/cublaslt.h"
+#include "rivals/libraries.h"
 #include "tune/bench.h"
 #include "tune/bench_rivals.h"
 #include "tune/cuda_ceilings.h"
@@ -89,6 +92,94 @@ class Beside {
   std::string way_;
 };
 
+// The rivals of a product, each as a graph over as many rotated buffers as ours, by turns with the chosen kernel, whose
+// samples are then those of the race.
+void race(const Queue& queue, const Problem& problem, const Candidate& ours, CudaBuffers& buffers,
+          std::vector<BenchRow>& rows) {
+  const std::vector<CudaRival> rivals = cublaslt_rivals(problem);
+  const size_t first = rows.size();
+  for (const CudaRival& rival : rivals) {
+    BenchRow row;
+    row.name = rival.name;
+    row.rival = true;
+    row.reason = rival.reason;
+    row.supported = row.reason.empty();
+    rows.push_back(std::move(row));
+  }
+  if (!rows[first].supported) return;
+  // B as [n,k], whatever the problem has; verified against our own result.
+  const Product product = product_of(problem);
+  const Operand& b = problem.input(1);
+  const int64_t width = bytes_of(b.dtype, 1), bytes = b.bytes();
+  Tensor turned(b.dtype, {product.n, product.k});
+  for (int64_t k = 0; k < product.k; ++k)
+    for (int64_t n = 0; n < product.n; ++n)
+      std::memcpy(turned.as<char>() + (n * product.k + k) * width,
+                  b.constant.as<const char>() + (product.trans_b ? n * product.k + k : k * product.n + n) * width,
+                  size_t(width));
+  const int sets = buffers.sets();
+  Memory weights(bytes * sets), workspace(kCudaRivalWorkspace);
+  char* const base = static_cast<char*>(weights.data());
+  for (int s = 0; s < sets; ++s) queue.upload(base + s * bytes, turned.data(), bytes);
+  queue.wait("copying a rival's weights");
+  CudaPrepared prepared(ours, buffers);
+  const KernelCall plain{ours.kernel, problem, ours.tile, nullptr, 0};
+  const auto result = [&] {
+    Tensor y(problem.output().dtype, problem.output().shape());
+    queue.download(y.data(), buffers.output(0, 0), y.bytes());
+    queue.wait("reading a result");
+    return y;
+  };
+  prepared.launch(queue.stream(), 0);
+  const Tensor own = result();
+  struct Lane {
+    std::unique_ptr<CapturedGraph> graph;
+    int count = 1;
+    BenchRow* row;
+  };
+  Stopwatch watch;
+  std::vector<Lane> lanes;
+  const auto add_lane = [&](BenchRow& row, const std::function<void(Stream, int)>& call) {
+    const auto calls = [&](Stream stream, int count) {
+      for (int i = 0; i < count; ++i) call(stream, i);
+    };
+    calls(queue.stream(), sets);
+    const double once = std::max(500.0, watch.time_ns(queue, [&] { calls(queue.stream(), sets); }) / sets);
+    Lane lane;
+    lane.count = int((int64_t(std::clamp(kGraphNs / once, 1.0, 4096.0)) + sets) / sets * sets);
+    lane.graph = std::make_unique<CapturedGraph>(queue, [&](Stream stream) { calls(stream, lane.count); });
+    for (int i = 0; i < kWarmups; ++i) lane.graph->replay();
+    lane.row = &row;
+    lanes.push_back(std::move(lane));
+  };
+  for (BenchRow& row : rows)
+    if (row.chosen) add_lane(row, [&](Stream stream, int i) { prepared.launch(stream, i); });
+  for (size_t r = 0; r < rivals.size(); ++r) {
+    BenchRow& row = rows[first + r];
+    const auto call = [&, r](Stream stream, int i) {
+      rivals[r].run(stream, buffers.input(plain, 0, i % sets), base + (i % sets) * bytes, buffers.output(0, i % sets),
+                    workspace.data());
+    };
+    call(queue.stream(), 0);
+    const Tensor y = result();
+    double worst = 0, largest = 0;
+    for (int64_t i = 0, n = y.elements(); i < n; i += std::max<int64_t>(1, n / 4096)) {
+      const double mine = load_f64(own.dtype(), own.data(), i);
+      worst = std::max(worst, std::fabs(mine - load_f64(y.dtype(), y.data(), i)));
+      largest = std::max(largest, std::fabs(mine));
+    }
+    if (!(worst <= 0.02 * largest)) {
+      row.supported = false;
+      row.reason = fmt::format("its result differs from ours by {:.2g} of the largest", worst / largest);
+      continue;
+    }
+    add_lane(row, call);
+  }
+  for (Lane& lane : lanes) lane.row->samples = {};
+  for (int i = 0; i < kReplays; ++i)
+    for (Lane& lane : lanes) lane.row->samples.add(watch.time_ns(queue, [&] { lane.graph->replay(); }) / lane.count);
+}
+
 Work work_of(const Problem& problem, const Cost& cost, bool warm) {
   Work work;
   work.flops = std::max<int64_t>(0, (cost.executed_flops >= 0 ? cost.executed_flops : cost.flops) - cost.special);
@@ -165,7 +256,18 @@ BenchResult bench_cuda(const Problem& given, const Ceilings& ceilings, const Ben
     }
     result.rows.push_back(std::move(row));
   }
+  if (options.rivals) {
+    Candidate ours = choice.winner();
+    if (options.tile) ours.tile = *options.tile;
+    race(queue, problem, ours, buffers, result.rows);
+    for (BenchRow& row : result.rows)
+      if (row.rival) row.ceiling = probe.ceiling();
+  }
   result.chosen_by = choice.chosen_by;
+  if (options.rivals)
+    std::stable_sort(result.rows.begin(), result.rows.end(), [](const BenchRow& a, const BenchRow& b) {
+      return a.timed() && (!b.timed() || a.samples.median() < b.samples.median());
+    });
   for (BenchRow& row : result.rows) {
     if (!row.timed()) continue;
     const double ns = row.samples.median();

@@ -43,37 +43,12 @@ struct Nvrtc {
 
 constexpr const char* kNames[] = {"libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"};
 
-// Folders that may hold the library, beside what the loader knows.
-std::vector<fs::path> folders() {
-  std::vector<fs::path> list;
-  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
-    if (const char* home = std::getenv(variable)) list.push_back(fs::path(home) / "lib64");
-  list.emplace_back("/usr/local/cuda/lib64");
-  std::vector<fs::path> pythons;
-  for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"})
-    if (const char* root = std::getenv(variable)) pythons.push_back(fs::path(root) / "lib");
-  if (const char* home = std::getenv("HOME")) pythons.push_back(fs::path(home) / ".local/lib");
-  pythons.emplace_back("/usr/local/lib");
-  pythons.emplace_back("/usr/lib");
-  std::error_code error;
-  for (const fs::path& root : pythons) {
-    for (fs::directory_iterator it(root, error), end; !error && it != end; it.increment(error)) {
-      if (!it->path().filename().string().starts_with("python3")) continue;
-      for (const char* packages : {"site-packages", "dist-packages"})
-        for (const char* part : {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"})
-          list.push_back(it->path() / packages / part);
-    }
-    error.clear();
-  }
-  return list;
-}
-
 void* open_library() {
   if (const char* given = std::getenv("RIDGELINE_NVRTC"); given && *given) return dlopen(given, RTLD_NOW | RTLD_LOCAL);
   for (const char* name : kNames)
     if (void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL)) return library;
   std::error_code error;
-  for (const fs::path& folder : folders())
+  for (const fs::path folder : library_folders())
     for (const char* name : kNames)
       if (fs::exists(folder / name, error))
         if (void* library = dlopen((folder / name).c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
@@ -209,6 +184,30 @@ void write_cached(const fs::path& file, const std::string& log, const std::strin
 }
 
 }  // namespace
+
+std::vector<std::string> library_folders() {
+  std::vector<std::string> list;
+  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
+    if (const char* home = std::getenv(variable)) list.push_back((fs::path(home) / "lib64").string());
+  list.emplace_back("/usr/local/cuda/lib64");
+  std::vector<fs::path> pythons;
+  for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"})
+    if (const char* root = std::getenv(variable)) pythons.push_back(fs::path(root) / "lib");
+  if (const char* home = std::getenv("HOME")) pythons.push_back(fs::path(home) / ".local/lib");
+  pythons.emplace_back("/usr/local/lib");
+  pythons.emplace_back("/usr/lib");
+  std::error_code error;
+  for (const fs::path& root : pythons) {
+    for (fs::directory_iterator it(root, error), end; !error && it != end; it.increment(error)) {
+      if (!it->path().filename().string().starts_with("python3")) continue;
+      for (const char* packages : {"site-packages", "dist-packages"})
+        for (const char* part : {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib", "nvidia/cublas/lib", "nvidia/cudnn/lib"})
+          list.push_back((it->path() / packages / part).string());
+    }
+    error.clear();
+  }
+  return list;
+}
 
 std::string compiler_trouble() { return nvrtc().trouble; }
 std::string compiler_version() { return fmt::format("{}.{}", nvrtc().major, nvrtc().minor); }

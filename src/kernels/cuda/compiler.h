@@ -44,6 +44,9 @@ Compiled compile(const Source& source, const std::string& architecture);
 /// Why there is no NVRTC; empty: there is one. It is searched in RIDGELINE_NVRTC (a file), the loader's path, the
 /// toolkit's folders (CUDA_HOME, /usr/local/cuda) and Python's `nvidia` packages.
 std::string compiler_trouble();
+/// Folders that may hold NVIDIA's libraries, beside what the loader knows: the toolkit's, and those of Python's
+/// `nvidia` packages.
+std::vector<std::string> library_folders();
 /// "13.0"; what the cache is keyed by.
 std::string compiler_version();
 /// Compilations of this process that the cache did not have.
