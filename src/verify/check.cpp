@@ -243,9 +243,11 @@ void fail_case(CheckResult& result, const Case& c, const Kernel& kernel, const T
 
 using Runs = std::map<const Kernel*, int64_t>;
 
-void run_case(const Case& c, const std::string& isa, CheckResult& result, Runs& runs) {
+// `budget`: null: whatever must be compiled is.
+void run_case(const Case& c, const std::string& isa, CheckResult& result, Runs& runs,
+              CompilationBudget* budget = nullptr) {
   ++result.cases;
-  bool ok = true, others = false;
+  bool ok = true, others = false, ran = false;
   Random random(c.seed ^ 0x5bd1e995);
   const auto kernels = kernels_of(c.problem.op->name, c.problem.device);
   for (const Kernel* kernel : kernels) {
@@ -259,6 +261,9 @@ void run_case(const Case& c, const std::string& isa, CheckResult& result, Runs& 
     std::vector<Tile> tried = {tiles.at(0)};
     if (tiles.size() > 1) tried.push_back(tiles[size_t(1 + random.below(int64_t(tiles.size()) - 1))]);
     for (const Tile& tile : tried) {
+      if (budget && !budget->allows(c.problem, *kernel, tile)) continue;
+      if (budget) budget->spend(c.problem, *kernel, tile);
+      ran = true;
       candidate.tile = tile;
       candidate.estimate_ns = kernel->estimate(c.problem, tile, Ceilings{});
       ++result.runs[std::string(kernel->name)];
@@ -283,6 +288,10 @@ void run_case(const Case& c, const std::string& isa, CheckResult& result, Runs& 
       fail_case(result, c, *kernel, tile, isa, why);
       break;
     }
+  }
+  if (others && !ran) {  // nothing was affordable: no case
+    --result.cases;
+    return;
   }
   ++(ok ? result.passed : result.failed);
   if (!others) ++result.reference_only;
@@ -312,13 +321,15 @@ std::vector<const OpSchema*> operators_of(const std::string& family) {
 }
 
 // Does a kernel other than the reference run the problem? If there is none at all, every problem will do.
-bool reaches_a_kernel(const OpSchema& op, const std::string& line, DeviceKind device) {
+bool reaches_a_kernel(const OpSchema& op, const std::string& line, DeviceKind device, const CompilationBudget& budget) {
   Problem p = parse_problem(op, line);
   p.device = device;
   drop_absent(p);
   const auto kernels = kernels_of(op.name, device);
-  return std::any_of(kernels.begin(), kernels.end(),
-                     [&](const Kernel* kernel) { return !is_reference(*kernel) && kernel->supports(p).ok; });
+  return std::any_of(kernels.begin(), kernels.end(), [&](const Kernel* kernel) {
+    return !is_reference(*kernel) && kernel->supports(p).ok &&
+           budget.allows(p, *kernel, kernel->tiles ? kernel->tiles(p).at(0) : Tile{});
+  });
 }
 
 bool has_kernels(const OpSchema& op, DeviceKind device) {
@@ -327,7 +338,10 @@ bool has_kernels(const OpSchema& op, DeviceKind device) {
 }
 
 // An operator that has only the reference is compared with itself: a quarter of the others' share.
-int64_t weight(const OpSchema& op, DeviceKind device) { return has_kernels(op, device) ? 4 : 1; }
+int64_t weight(const OpSchema& op, DeviceKind device) {
+  if (has_kernels(op, device)) return 4;
+  return device == DeviceKind::kCpu ? 1 : 0;  // on a GPU nothing of ours would run
+}
 
 class Sweep {
  public:
@@ -338,6 +352,8 @@ class Sweep {
     run_case_files();
     int64_t weights = 0, done = 0;
     for (const OpSchema* op : operators_) weights += weight(*op, options_.device);
+    if (weights == 0)
+      fail(ErrorCode::kUsage, "--family {}: no kernel of the GPU runs any of its operators", options_.family);
     for (int64_t sum = 0; const OpSchema* op : operators_) {
       const int64_t end = options_.cases * (sum += weight(*op, options_.device)) / weights;
       run_random(*op, end - done);
@@ -356,7 +372,7 @@ class Sweep {
     } catch (const Error&) {
       return false;  // the reference rejects the data (an index out of range): no problem
     }
-    run_case(*c, isa_, result_, runs_);
+    run_case(*c, isa_, result_, runs_, &budget_);
     return true;
   }
 
@@ -377,13 +393,14 @@ class Sweep {
   void run_random(const OpSchema& op, int64_t share) {
     constexpr double kReferenceToo = 0.15;  // of the problems that no other kernel takes: its strides, casts, epilogues
     Random random(options_.seed * 1000003 + std::hash<std::string_view>{}(op.name));
-    const bool any = has_kernels(op, options_.device);
-    for (int64_t n = 0, refused = 0; n < share && refused < 20 + 8 * share;) {
+    const bool any = has_kernels(op, options_.device), on_cpu = options_.device == DeviceKind::kCpu;
+    const int64_t vain = on_cpu ? 8 : 40;  // draws; on a GPU most are new specialisations
+    for (int64_t n = 0, refused = 0; n < share && refused < 20 + vain * share;) {
       const std::string keys = random_problem(op, random);
       const uint64_t seed = random.next() % 1'000'000'007;
       const std::string line = std::string(op.name) + " " + keys;
-      const bool wanted =
-          !keys.empty() && (!any || random.chance(kReferenceToo) || reaches_a_kernel(op, line, options_.device));
+      const bool wanted = !keys.empty() && (!any || (on_cpu && random.chance(kReferenceToo)) ||
+                                            reaches_a_kernel(op, line, options_.device, budget_));
       if (wanted && run_line(line, seed))
         ++n;
       else
@@ -415,7 +432,8 @@ class Sweep {
       p.device = options_.device;
       const Support support = kernel.supports(p);
       by_level = by_level || support.reason.find("instruction set") != std::string::npos;
-      if (support.ok) run_line(line, seed);
+      const bool affordable = support.ok && budget_.allows(p, kernel, kernel.tiles ? kernel.tiles(p).at(0) : Tile{});
+      if (affordable) run_line(line, seed);
     }
     if (runs_[&kernel] > 0 || baseline) return;
     ++result_.cases;
@@ -430,6 +448,7 @@ class Sweep {
   CheckResult& result_;
   const std::vector<const OpSchema*> operators_;
   Runs runs_;  // at this level
+  CompilationBudget budget_;
 };
 
 template <typename Run>

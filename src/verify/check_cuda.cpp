@@ -1,10 +1,36 @@
 #include "verify/check_cuda.h"
 
 #include <algorithm>
+#include <functional>
+#include <string>
 
 #include "kernels/cuda/device.h"
 
 namespace ridgeline {
+
+namespace {
+
+constexpr size_t kElementwise = 2, kOther = 5;  // specialisations of an operator and kernel
+
+size_t hash_of(const cuda::Source& source) {
+  std::string text = source.file + source.entry + source.program;
+  for (const std::string& define : source.defines) text += '\n' + define;
+  return std::hash<std::string>{}(text);
+}
+
+}  // namespace
+
+bool CompilationBudget::allows(const Problem& problem, const Kernel& kernel, const Tile& tile) const {
+  if (!kernel.source) return true;
+  const auto known = compiled_.find({problem.op, &kernel});
+  if (known == compiled_.end()) return true;
+  const size_t most = problem.op->is_elementwise() ? kElementwise : kOther;
+  return known->second.size() < most || known->second.count(hash_of(kernel.source(problem, tile))) > 0;
+}
+
+void CompilationBudget::spend(const Problem& problem, const Kernel& kernel, const Tile& tile) {
+  if (kernel.source) compiled_[{problem.op, &kernel}].insert(hash_of(kernel.source(problem, tile)));
+}
 
 void run_mirrored(const KernelCall& call, const std::vector<MirroredBuffer>& buffers, const std::vector<int>& inputs,
                   const std::vector<int>& outputs, int workspace) {

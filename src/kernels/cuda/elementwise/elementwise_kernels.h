@@ -5,5 +5,6 @@
 namespace ridgeline::cuda {
 
 extern const Kernel kProgram;
+extern const Kernel kInterpreted;
 
 }  // namespace ridgeline::cuda

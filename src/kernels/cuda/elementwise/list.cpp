@@ -4,7 +4,7 @@
 namespace ridgeline::cuda {
 
 std::span<const Kernel* const> elementwise_kernels() {
-  static constexpr const Kernel* kList[] = {&kProgram};
+  static constexpr const Kernel* kList[] = {&kProgram, &kInterpreted};
   return kList;
 }
 
