@@ -33,7 +33,7 @@ Registry& registry() {
 List built_in(DeviceKind device) {
   List list;
   if (device == DeviceKind::kCuda) {
-    for (const auto family : {cuda::elementwise_kernels, cuda::matmul_kernels}) {
+    for (const auto family : {cuda::elementwise_kernels, cuda::matmul_kernels, cuda::attention_kernels}) {
       const auto kernels = family();
       list.insert(list.end(), kernels.begin(), kernels.end());
     }

@@ -10,11 +10,12 @@ namespace ridgeline::cuda {
 
 /// A kernel's file with what is put into its holes.
 struct Source {
-  std::string file;                  // below src/kernels/cuda: "elementwise/program.cu"; embedded in the library
-  std::string entry;                 // the kernel in it
-  std::string program;               // CUDA C++ that stands between the prelude and the file: a printed Program
-  std::vector<std::string> defines;  // "TILE=128"
-  int64_t shared_bytes = 0;          // dynamic shared memory of a launch
+  std::string file;                       // below src/kernels/cuda: "elementwise/program.cu"; embedded in the library
+  std::string entry;                      // the kernel in it
+  std::string program;                    // CUDA C++ that stands between the prelude and the file: a printed Program
+  std::vector<std::string> defines;       // "TILE=128"
+  int64_t shared_bytes = 0;               // dynamic shared memory of a launch
+  std::vector<std::string> more_entries;  // further kernels in it, which have no dynamic shared memory
 };
 /// The embedded text of a file below src/kernels/cuda. Asserts that it is there.
 std::string_view embedded(std::string_view file);

@@ -66,6 +66,7 @@ void open_locked(State& s, int ordinal) {
 std::string identity(const Source& source) {
   std::string text = source.file + '\n' + source.entry + '\n' + source.program;
   for (const std::string& define : source.defines) text += '\n' + define;
+  for (const std::string& entry : source.more_entries) text += '\n' + entry;
   return text;
 }
 
@@ -124,6 +125,12 @@ std::shared_ptr<const LoadedKernel> load(const Source& source) {
   loaded->shared_bytes = source.shared_bytes;
   for (const KernelResources& r : compiled.kernels)
     if (r.kernel == source.entry) loaded->resources = r;
+  for (const std::string& entry : source.more_entries) {
+    LoadedKernel& more = loaded->more.emplace_back();
+    more.entry = entry;
+    check(d.module_function(&more.function, module, entry.c_str()),
+          fmt::format("finding {} in {}", entry, source.file));
+  }
   constexpr int kMaxDynamicSharedBytes = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
   if (source.shared_bytes > 48 << 10)
     check(d.function_set_attribute(loaded->function, kMaxDynamicSharedBytes, int(source.shared_bytes)),

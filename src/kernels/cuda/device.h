@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels/cuda/compiler.h"
 #include "kernels/cuda/driver.h"
@@ -30,7 +31,8 @@ struct LoadedKernel {
   Function function = nullptr;
   std::string entry;
   KernelResources resources;
-  int64_t shared_bytes = 0;  // dynamic, of a launch
+  int64_t shared_bytes = 0;        // dynamic, of a launch
+  std::vector<LoadedKernel> more;  // of Source::more_entries
 };
 
 /// Compiles (or finds) and loads; once a process for equal sources. Throws as `compile` and `driver` do.

@@ -42,5 +42,23 @@ std::string wgmma_function(DType dtype, int n, const std::string& name) {
       form.whole ? "int" : "float", name, n / 2, at + 2, n, form.shape, form.types, registers, at, at + 1,
       form.scales ? ", 1, 1" : "", form.transposes ? ", 0, 0" : "", operands);
 }
+std::string wgmma_from_registers(DType dtype, int n, const std::string& name) {
+  const char* const type = dtype == DType::kBF16 ? "bf16" : "f16";
+  std::string registers, operands;
+  for (int i = 0; i < n / 2; ++i) {
+    registers += fmt::format("{}%{}", i ? ", " : "", i);
+    operands += fmt::format("{}\"+f\"(sum[{}])", i ? ", " : "", i);
+  }
+  const int at = n / 2;
+  return fmt::format(
+      "__device__ __forceinline__ void {0}(float (&sum)[{1}], const u32 (&a)[4], u64 b, int add) {{\n"
+      "  asm volatile(\"{{\\n.reg .pred p;\\nsetp.ne.b32 p, %{2}, 0;\\n\"\n"
+      "               \"wgmma.mma_async.sync.aligned.m64n{3}k16.f32.{4}.{4} {{{5}}}, {{%{6}, %{7}, %{8}, %{9}}}, "
+      "%{10}, "
+      "p, 1, 1, 1;\\n}}\\n\"\n"
+      "               : {11}\n               : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"l\"(b), "
+      "\"r\"(add));\n}}\n",
+      name, n / 2, at + 5, n, type, registers, at, at + 1, at + 2, at + 3, at + 4, operands);
+}
 
 }  // namespace ridgeline::cuda
