@@ -52,6 +52,10 @@ int64_t parse_bytes(const std::string& text) {
 void set_budget(CompileOptions& options, const std::string& text, int64_t at_start) {
   if (text.empty()) return;
   const int64_t budget = parse_bytes(text);
+  if (options.plan.device != DeviceKind::kCpu) {
+    options.memory_budget = budget;  // of the card: what the plan says is what is allocated
+    return;
+  }
   // What this plan may take so that plan, empty process and program together stay below, by a wrong prediction too.
   options.process_bytes = at_start + kProgramBytes;
   options.memory_budget = int64_t(double(budget) / kPredictionMargin) - options.process_bytes;

@@ -51,9 +51,9 @@ void optimize(const Common& common, const Arguments& arguments) {
   if (!arguments.output.empty()) check_folder_of(arguments.output);
   auto say = [&](const std::string& line) { common.progress("ridgeline: " + line); };
   Model model = arguments.model.load(common);
-  if (common.cuda() && (!arguments.budget.empty() || arguments.objective == "throughput" || arguments.search.asked() ||
-                        arguments.strategy != "greedy"))
-    later("optimize --device cuda with --mem-budget, --objective throughput, --max-error, --scales or --strategy");
+  if (common.cuda() &&
+      (arguments.objective == "throughput" || arguments.search.asked() || arguments.strategy != "greedy"))
+    later("optimize --device cuda with --objective throughput, --max-error, --scales or --strategy");
   const bool throughput = arguments.objective == "throughput";
   const Ceilings ceilings = throughput ? ceilings_when_shared(device_ceilings(common)) : device_ceilings(common);
   LadderOptions options;
@@ -66,6 +66,7 @@ void optimize(const Common& common, const Arguments& arguments) {
     limited.pipeline = parse_pipeline("all", arguments.disabled);
     ask_precision(limited.pipeline, arguments.precision);
     limited.plan.threads = options.threads;
+    limited.plan.device = device_kind(common);
     limited.plan.ceilings = &ceilings;
     set_budget(limited, arguments.budget, at_start);
     naming_file(arguments.model.path,

@@ -102,9 +102,8 @@ void run(const Common& common, const Arguments& arguments) {
   ask_precision(options.pipeline, arguments.precision);
   options.plan.threads = common.threads;
   options.plan.device = device_kind(common);
-  if (common.cuda() &&
-      (!arguments.budget.empty() || arguments.sessions > 0 || arguments.deterministic || arguments.search.asked()))
-    later("run --device cuda with --mem-budget, --sessions, --deterministic, --max-error or --scales");
+  if (common.cuda() && (arguments.sessions > 0 || arguments.deterministic || arguments.search.asked()))
+    later("run --device cuda with --sessions, --deterministic, --max-error or --scales");
   options.plan.deterministic = arguments.deterministic;
   if (arguments.sessions > 0 && (arguments.seconds <= 0 || !arguments.budget.empty()))
     fail(ErrorCode::kUsage, "--sessions goes with --time SECONDS, and without --mem-budget");
@@ -132,7 +131,7 @@ void run(const Common& common, const Arguments& arguments) {
                     arguments.search.scales.empty() ? "--max-error" : arguments.search.scales);
   Runner runner(compiled.plan, feeds);
   naming_file(arguments.model.path, [&] { runner.run(); });
-  check_budget(arguments.budget);
+  if (!common.cuda()) check_budget(arguments.budget);
 
   Json document;
   std::string text;

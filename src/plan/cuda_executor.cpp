@@ -13,8 +13,6 @@
 namespace ridgeline {
 namespace {
 
-constexpr int64_t kAlignment = 256;  // what the driver's allocations have; arena slots have 64
-
 int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
 std::string words(const Step& step) { return fmt::format("node '{}' ({})", step.name, step.call.problem.op->name); }
@@ -87,7 +85,7 @@ void CudaExecutor::place_memory() {
     std::vector<int64_t> offsets;
     for (int64_t bytes : sizes) {
       offsets.push_back(total);
-      total += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+      total += (bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment;
     }
     memory_.emplace_back(total);
     std::vector<void*> places;

@@ -50,6 +50,17 @@ int64_t Plan::peak_bytes() const {
   return total;
 }
 
+int64_t Plan::device_bytes() const {
+  const auto rounded = [](int64_t bytes) {
+    return (bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment;
+  };
+  int64_t total = rounded(arena_bytes);
+  for (const Tensor& t : constants) total += rounded(t.bytes());
+  for (const auto* tensors : {&inputs, &outputs})
+    for (const PlanTensor& t : *tensors) total += rounded(bytes_of(t.dtype, element_count(t.shape)));
+  return total;
+}
+
 int64_t Plan::peak_bytes_with_packing() const {
   int64_t packing = packing_peak_bytes;
   for (const PlanTensor& t : inputs) packing += bytes_of(t.dtype, element_count(t.shape));

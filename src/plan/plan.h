@@ -93,14 +93,18 @@ struct Plan {
   int lanes = 1;
 
   int64_t constant_bytes() const;
-  int64_t bytes_moved() const;              // over the steps, workspace and reorders included
-  int64_t peak_bytes() const;               // packed constants + arena + graph inputs and outputs
+  int64_t bytes_moved() const;  // over the steps, workspace and reorders included
+  int64_t peak_bytes() const;   // packed constants + arena + graph inputs and outputs
+  /// What the card holds of a GPU's plan: the executor places each tensor at a multiple of kDeviceAlignment.
+  int64_t device_bytes() const;
   int64_t peak_bytes_with_packing() const;  // the larger of peak_bytes and what making the plan took
   int kernel_count() const { return int(steps.size()); }
   /// Steps of a GPU's plan that run on the host, their operands copied there and back.
   int host_steps() const;
   std::string text() const;  // golden-tested
 };
+
+inline constexpr int64_t kDeviceAlignment = 256;  // what the driver's allocations have; arena slots have 64
 
 /// Steps of a deterministic plan are cut for so many threads whatever the number that runs them. More would serve
 /// larger machines and cost small ones: docs/scheduling.md has the figures.

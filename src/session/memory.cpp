@@ -34,6 +34,7 @@ Plan dry_plan(Graph& graph, PlanOptions options, double ns_per_byte) {
 
 double price_within(const Model& model, const CompileOptions& options) {
   Graph graph = model.graph;
+  graph.target = options.plan.device;
   Decisions decisions;
   run_passes(graph, options.pipeline, decisions);
   PlanOptions plan = plan_options_for(options.pipeline, options.plan);
@@ -41,6 +42,15 @@ double price_within(const Model& model, const CompileOptions& options) {
   if (!plan.ceilings) plan.ceilings = cached_ceilings();
   return price_within(graph, plan, options);
 }
+
+namespace {
+
+// What counts against a budget: on a GPU what the card holds, elsewhere the process while it packs, too.
+int64_t budgeted_bytes(const Plan& plan) {
+  return plan.device == DeviceKind::kCpu ? plan.peak_bytes_with_packing() : plan.device_bytes();
+}
+
+}  // namespace
 
 double price_within(Graph& graph, const PlanOptions& plan, const CompileOptions& options) {
   int64_t least = 0;
@@ -51,7 +61,7 @@ double price_within(Graph& graph, const PlanOptions& plan, const CompileOptions&
   constexpr int64_t kPlanning = 3'000'000;
   if (so_far > 0 && double(so_far + kPlanning) > total(options.memory_budget)) {
     for (const double price : kMemoryPrices) {
-      const double bytes = total(dry_plan(graph, plan, price).peak_bytes_with_packing());
+      const double bytes = total(budgeted_bytes(dry_plan(graph, plan, price)));
       least = least == 0 ? int64_t(bytes) : std::min(least, int64_t(bytes));
     }
     fail(ErrorCode::kResource,
@@ -61,13 +71,18 @@ double price_within(Graph& graph, const PlanOptions& plan, const CompileOptions&
          std::ceil(std::max(double(so_far + kPlanning) * 1.02, double(least)) / 1e6 + 0.5));
   }
   for (const double price : kMemoryPrices) {
-    const int64_t bytes = dry_plan(graph, plan, price).peak_bytes_with_packing();
+    const int64_t bytes = budgeted_bytes(dry_plan(graph, plan, price));
     if (bytes <= options.memory_budget) return price;
     least = least == 0 ? bytes : std::min(least, bytes);
   }
   const auto process = [&](int64_t bytes) {
     return double(bytes + options.process_bytes) * options.memory_margin / 1e6;
   };
+  if (plan.device != DeviceKind::kCpu)
+    fail(ErrorCode::kResource,
+         "out of memory: the budget of {:.1f} MB on the card is not feasible. The smallest plan needs {:.1f} MB: give "
+         "--mem-budget {:.0f}MB or more, or a smaller batch",
+         double(options.memory_budget) / 1e6, double(least) / 1e6, std::ceil(double(least) / 1e6 + 0.5));
   // Half a MB more and a whole number: what the empty process takes differs a little from start to start.
   fail(ErrorCode::kResource,
        "out of memory: the budget of {:.1f} MB is not feasible. The smallest plan needs {:.1f} MB, of which {:.1f} are "
