@@ -219,4 +219,23 @@ TensorMap tensor_map(MapType type, int rank, const void* address, const int64_t*
   return map;
 }
 
+TensorMap image_map(MapType type, const void* address, const ImageWindow& w, int channels, int pixels, int swizzle) {
+  const int64_t bytes = type == MapType::kU8 ? 1 : type == MapType::kF32 || type == MapType::kU32 ? 4 : 2;
+  const std::array<uint64_t, 4> extents{uint64_t(w.channels), uint64_t(w.width), uint64_t(w.height),
+                                        uint64_t(w.images)};
+  const std::array<uint64_t, 3> strides{uint64_t(w.channels * bytes), uint64_t(w.width * w.channels * bytes),
+                                        uint64_t(w.height * w.width * w.channels * bytes)};
+  const std::array<int, 2> lower{w.lower_w, w.lower_h}, upper{w.upper_w, w.upper_h};
+  const std::array<uint32_t, 4> steps{1, uint32_t(w.stride_w), uint32_t(w.stride_h), 1};
+  constexpr int kPromoteL2 = 2;  // to 128 bytes
+  const int pattern = swizzle == 128 ? 3 : swizzle == 64 ? 2 : swizzle == 32 ? 1 : 0;
+  TensorMap map;
+  check(
+      driver().tensor_map_encode_im2col(&map, int(type), 4, DevicePointer(address), extents.data(), strides.data(),
+                                        lower.data(), upper.data(), unsigned(channels), unsigned(pixels), steps.data(),
+                                        0, pattern, kPromoteL2, 0),
+      fmt::format("describing an image of {} x {} x {} x {} for bulk copies", w.images, w.height, w.width, w.channels));
+  return map;
+}
+
 }  // namespace ridgeline::cuda

@@ -104,4 +104,16 @@ enum class MapType : int { kU8 = 0, kU16 = 1, kU32 = 2, kF16 = 6, kF32 = 7, kBF1
 TensorMap tensor_map(MapType type, int rank, const void* address, const int64_t* extents, const int64_t* strides,
                      const int* box, int swizzle);
 
+/// The same for the pixels that one tap of a convolution sees: copies take `pixels` of them one after the other, across
+/// rows and images, and `channels` of each. Channels lie innermost and follow each other; what the padding asks for
+/// reads as zero.
+struct ImageWindow {
+  int64_t channels = 0, width = 0, height = 0, images = 0;  // of the image
+  int64_t stride_w = 1, stride_h = 1;                       // of the window
+  int lower_w = 0, lower_h = 0;                             // where the first window begins: minus the padding before
+  int upper_w = 0, upper_h = 0;                             // where the last one begins, less the image's last pixel
+};
+TensorMap image_map(MapType type, const void* address, const ImageWindow& window, int channels, int pixels,
+                    int swizzle);
+
 }  // namespace ridgeline::cuda

@@ -72,6 +72,7 @@ Loaded load() {
       {"cuOccupancyMaxActiveBlocksPerMultiprocessor", &d.occupancy},
       {"cuLaunchKernelEx", &d.launch},
       {"cuTensorMapEncodeTiled", &d.tensor_map_encode},
+      {"cuTensorMapEncodeIm2col", &d.tensor_map_encode_im2col},
       {"cuStreamCreate", &d.stream_create},
       {"cuStreamDestroy_v2", &d.stream_destroy},
       {"cuStreamSynchronize", &d.stream_synchronize},

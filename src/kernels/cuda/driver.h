@@ -67,6 +67,10 @@ struct Driver {
   Result (*tensor_map_encode)(void* map, int type, unsigned rank, DevicePointer, const uint64_t* extents,
                               const uint64_t* strides, const uint32_t* box, const uint32_t* element_strides,
                               int interleave, int swizzle, int promotion, int fill);
+  Result (*tensor_map_encode_im2col)(void* map, int type, unsigned rank, DevicePointer, const uint64_t* extents,
+                                     const uint64_t* strides, const int* lower, const int* upper, unsigned channels,
+                                     unsigned pixels, const uint32_t* element_strides, int interleave, int swizzle,
+                                     int promotion, int fill);
   Result (*stream_create)(Stream*, unsigned flags);
   Result (*stream_destroy)(Stream);
   Result (*stream_synchronize)(Stream);

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <array>
+
+#include "kernels/kernel.h"
+
+namespace ridgeline::cuda {
+
+extern const std::array<Kernel, 4> kConvDirect;  // Conv, ConvTranspose, ConvInteger, QLinearConv
+
+}  // namespace ridgeline::cuda
