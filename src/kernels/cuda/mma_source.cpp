@@ -6,7 +6,7 @@
 
 namespace ridgeline::cuda {
 
-std::string wgmma_function(DType dtype, int n, const std::string& name) {
+std::string wgmma_function(DType dtype, int n, const std::string& name, bool a_along_k, bool b_along_k) {
   struct Form {
     const char* shape;
     const char* types;
@@ -40,7 +40,8 @@ std::string wgmma_function(DType dtype, int n, const std::string& name) {
       "               \"wgmma.mma_async.sync.aligned.m64n{4}{5}.{6} {{{7}}}, %{8}, %{9}, p{10}{11};\\n}}\\n\"\n"
       "               : {12}\n               : \"l\"(a), \"l\"(b), \"r\"(add));\n}}\n",
       form.whole ? "int" : "float", name, n / 2, at + 2, n, form.shape, form.types, registers, at, at + 1,
-      form.scales ? ", 1, 1" : "", form.transposes ? ", 0, 0" : "", operands);
+      form.scales ? ", 1, 1" : "", form.transposes ? fmt::format(", {:d}, {:d}", !a_along_k, !b_along_k) : "",
+      operands);
 }
 std::string wgmma_from_registers(DType dtype, int n, const std::string& name) {
   const char* const type = dtype == DType::kBF16 ? "bf16" : "f16";

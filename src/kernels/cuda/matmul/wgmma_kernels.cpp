@@ -1,0 +1,358 @@
+// cuda.matmul_wgmma and cuda.matmul_split_k: bf16 and f16 products on the matrix units of sm_90 (matmul/wgmma.cu).
+#include <algorithm>
+
+#include "core/integer.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/matmul/matmul_kernels.h"
+#include "kernels/cuda/matmul/product.h"
+#include "kernels/cuda/mma_source.h"
+
+namespace ridgeline::cuda {
+namespace {
+
+constexpr int kElement = 2;            // bytes
+constexpr int kStep = 128 / kElement;  // of k
+constexpr int kUnit = 16 / kElement;   // bulk copies want strides of 16 bytes
+constexpr int kMapBatchAxes = 2;
+constexpr int kMostStages = 12, kMostColumns = 256;
+
+PackedB packed_b(const Problem& p) { return {p.input(1).is_constant, kUnit}; }
+
+// How a matrix lies for a bulk copy: which of its two axes is dense, and the stride of the other.
+struct Lies {
+  bool ok = false, along_k = true;
+  int64_t stride = 0;
+};
+Lies lies(int64_t along_k, int64_t across, int64_t k, int64_t extent) {
+  const auto stride = [](int64_t s, int64_t count, int64_t dense) { return count == 1 ? round_up(dense, kUnit) : s; };
+  const auto good = [](int64_t s) { return s >= kUnit && s % kUnit == 0; };
+  if ((along_k == 1 || k == 1) && good(stride(across, extent, k))) return {true, true, stride(across, extent, k)};
+  if ((across == 1 || extent == 1) && good(stride(along_k, k, extent)))
+    return {true, false, stride(along_k, k, extent)};
+  return {};
+}
+Lies lies_a(const Product& x) { return lies(x.a.column, x.a.row, x.k, x.m); }
+Lies lies_b(const Product& x) { return lies(x.b.row, x.b.column, x.k, x.n); }
+
+bool whole_units(const std::vector<int64_t>& strides) {
+  return std::all_of(strides.begin(), strides.end(), [](int64_t s) { return s % kUnit == 0; });
+}
+
+Support supports(const Problem& p) {
+  if (target().sm < 90) return no("sm_{} has no wgmma and no bulk tensor copies: sm_90 is wanted", target().sm);
+  const DType type = p.input(0).dtype;
+  if (type != DType::kBF16 && type != DType::kF16) return no("operands are {}: bf16 or f16 are wanted", name(type));
+  const DType out = p.output().dtype;
+  if (out != DType::kBF16 && out != DType::kF16 && out != DType::kF32) return no("y is {}", name(out));
+  const Product product = product_of(p, packed_b(p));
+  if (!product.refusal.empty()) return no("{}", product.refusal);
+  if (int(product.batch.size()) > kMapBatchAxes)
+    return no("{} batch axes remain, at most {}", product.batch.size(), kMapBatchAxes);
+  if (!lies_a(product).ok || !whole_units(product.a.batch)) return no("rows of a are not multiples of 16 bytes apart");
+  if (!lies_b(product).ok || !whole_units(product.b.batch)) return no("rows of b are not multiples of 16 bytes apart");
+  if (std::max({product.m, product.n, product.k}) >= int64_t(1) << 31) return no("an extent above 2^31");
+  return yes();
+}
+
+// What a tile {rows, columns, split} makes of a block.
+struct Block {
+  int rows, columns, split;
+  int consumers, row_blocks, stages, round, blocks;
+  int64_t stage_bytes, staging, barriers, shared, limit;
+};
+Block block_of(const Problem& p, const Product& product, const Tile& tile) {
+  Block b{};
+  b.rows = tile.size[0], b.columns = tile.size[1], b.split = std::max(1, tile.size[2]);
+  b.consumers = b.rows == 64 ? 1 : 2;
+  b.row_blocks = b.rows / 64 / b.consumers;
+  const int64_t columns = lies_b(product).along_k ? b.columns : round_up(b.columns, 64);
+  b.stage_bytes = (b.rows + columns) * 128;
+  // Two blocks of 64 rows share a multiprocessor: the next product's weights come while this one ends.
+  b.blocks = b.rows == 64 && b.columns <= 128 ? 2 : 1;
+  b.limit = b.blocks == 2 ? (target().shared_bytes_per_sm - 2048) / 2 : target().shared_bytes_per_block;
+  constexpr int64_t kBarriers = 16 * kMostStages;
+  const bool staged = b.split == 1 && info(p.output().dtype).bits == 16;
+  for (b.round = b.row_blocks;; b.round = 1) {
+    b.staging = staged ? int64_t(b.consumers) * b.round * 64 * b.columns * 2 : 0;
+    b.stages = int(std::min<int64_t>(kMostStages, (b.limit - kBarriers - b.staging) / b.stage_bytes));
+    if (b.stages >= 3 || b.round == 1) break;
+  }
+  const int64_t stages = b.stages * b.stage_bytes;
+  b.barriers = stages + b.staging;
+  b.staging = stages;
+  b.shared = b.barriers + kBarriers;
+  return b;
+}
+
+int64_t tiles_of(const Product& x, const Block& b) {
+  return ceil_div(x.m, b.rows) * ceil_div(x.n, b.columns) * x.batches();
+}
+
+// For each number of tiles in a row the narrowest width. Small problems know three widths, so that few kernels are
+// compiled.
+std::vector<int> widths(const Product& x, int most) {
+  std::vector<int> list;
+  if (x.m * x.n * x.batches() < int64_t(64) * 64 * target().multiprocessors) {
+    for (int width = 64; width <= most; width *= 2)
+      if (width == 64 || width / 2 < x.n) list.push_back(width);
+    return list;
+  }
+  for (int width = std::min<int64_t>(most, round_up(x.n, 8)); width >= 64; width -= 8)
+    if (list.empty() || ceil_div(x.n, width) > ceil_div(x.n, list.back()))
+      list.push_back(width);
+    else
+      list.back() = width;
+  if (list.empty()) list.push_back(64);
+  return list;
+}
+
+std::vector<Tile> whole_tiles(const Problem& p) {
+  const Product x = product_of(p, packed_b(p));
+  std::vector<Tile> list;
+  if (x.m > 64)
+    for (const int width : widths(x, 256)) list.push_back({{128, width, 1}});
+  if (x.m > 128)
+    for (const int width : widths(x, 192))
+      if (width <= 192) list.push_back({{256, width, 1}});
+  for (const int width : widths(x, 128)) list.push_back({{64, width, 1}});
+  return list;
+}
+
+std::vector<Tile> split_tiles(const Problem& p) {
+  const Product x = product_of(p, packed_b(p));
+  std::vector<Tile> list;
+  for (const int split : {2, 4, 8}) {
+    if (ceil_div(x.k, kStep) < 2 * split) break;
+    for (const int width : {64, 128})
+      if (width == 64 || x.n > 64) list.push_back({{64, width, split}});
+    if (x.m > 64)
+      for (const int width : {128, 256})
+        if (width / 2 < x.n) list.push_back({{128, width, split}});
+    if (x.m > 128 && x.n > 64) list.push_back({{256, 128, split}});
+  }
+  return list;
+}
+
+Support supports_split(const Problem& p) {
+  if (Support s = supports(p); !s.ok) return s;
+  const Product x = product_of(p, packed_b(p));
+  if (ceil_div(x.k, kStep) < 4) return no("k is {}: too short to be split", x.k);
+  const int64_t tiles = ceil_div(x.m, 64) * ceil_div(x.n, 64) * x.batches();
+  if (tiles >= 16 * target().multiprocessors) return no("{} tiles fill the device without parts of k", tiles);
+  return yes();
+}
+
+TileCheck check(const Problem& p, const Tile& tile, bool split) {
+  TileCheck c;
+  c.unit = "64x8";
+  const auto [rows, columns, parts] = std::array{tile.size[0], tile.size[1], std::max(1, tile.size[2])};
+  const int most = rows == 256 ? 192 : kMostColumns;
+  if (rows != 64 && rows != 128 && rows != 256)
+    c.reason = "rows of a tile are 64, 128 or 256";
+  else if (columns < 16 || columns > most || columns % 8)
+    c.reason = fmt::format("columns of a tile of {} rows are 16 to {}, a multiple of 8", rows, most);
+  else if (split ? parts != 2 && parts != 4 && parts != 8 : parts != 1)
+    c.reason = split ? "parts of k are 2, 4 or 8" : "cuda.matmul_split_k splits k";
+  if (!c.reason.empty()) return c;
+  const Product x = product_of(p, packed_b(p));
+  if (split && ceil_div(x.k, kStep) < parts) {
+    c.reason = fmt::format("k of {} has no {} parts", x.k, parts);
+    return c;
+  }
+  const Block b = block_of(p, x, tile);
+  c.limit = b.limit;
+  // Two stages at least; the sums of a split tile need their place too.
+  c.bytes = std::max<int64_t>(b.shared, b.shared + (2 - b.stages) * b.stage_bytes);
+  if (split) c.bytes = std::max<int64_t>(c.bytes, int64_t(rows) * (columns + 32) * 4);
+  c.padding_share = 1 - double(x.m) * double(x.n) /
+                            (double(round_up(std::max<int64_t>(x.m, 1), rows)) *
+                             double(round_up(std::max<int64_t>(x.n, 1), columns)));
+  return c;
+}
+TileCheck check_whole(const Problem& p, const Tile& tile) { return check(p, tile, false); }
+TileCheck check_split(const Problem& p, const Tile& tile) { return check(p, tile, true); }
+
+// Floor: FLOPs at some 800 TFLOP/s, weights at 4.5 TB/s. A wave lasts as long as a tile: its steps at the peak of one
+// multiprocessor or at the 64 bytes a clock that come from the second cache, and its start and end. The power cap sets
+// the clock, so idle multiprocessors make the others faster, and small tiles (more bytes moved) slower: the two factors
+// are fitted to what widths of 168 to 256 took at N 11008 (within 2 %).
+double estimate(const Problem& p, const Tile& tile, const Ceilings& c) {
+  const Product x = product_of(p, packed_b(p));
+  const Block b = block_of(p, x, tile);
+  const int sms = target().multiprocessors;
+  const double peak = c.compute_gop_s(p.input(0).dtype).one / sms;
+  const double flops = 2.0 * b.rows * b.columns * kStep;
+  const double step_ns = std::max({flops / peak, double(b.rows + b.columns) * 128 / 105, 120.0});
+  const double steps = double(ceil_div(ceil_div(x.k, kStep), b.split));
+  const int64_t blocks = tiles_of(x, b) * b.split;
+  // Two blocks on a multiprocessor share its matrix units.
+  const double waves = double(ceil_div(blocks, sms));
+  const double busy = double(blocks) / (waves * sms);
+  const double moved = 1 + 8 * (1.0 / b.rows + 1.0 / b.columns - 1.0 / 128 - 1.0 / 256);
+  double end_ns = 300 + double(b.rows) * b.columns / 50;
+  if (b.split > 1) end_ns = 1200 + double(b.rows) * b.columns / 25 * (1 + 0.15 * b.split);
+  const double work = waves * (steps * step_ns * (0.6 + 0.4 * busy) * std::max(0.97, moved) + end_ns) + 700;
+  const double bytes = c.stream_ns(p.read_bytes(), p.write_bytes(), 1) + end_ns + 700;
+  return std::max(work, bytes) + c.launch_ns.at(1, 1);
+}
+
+// For what bulk copies cannot read (a base that is no multiple of 16 bytes) and for k = 0: the same product without
+// matrix units, in the same code object. It knows the packed weights too.
+std::string fallback_source(const Product& x) {
+  return fmt::format(
+      "#define BM 64\n#define BN 64\n#define BK 16\n#define TM 4\n#define TN 4\n#define BLOCKS 2\n"
+      "#define A_ALONG_K {}\n#define B_ALONG_N {}\n#define ZERO_POINTS 0\n"
+      "namespace fallback {{\nusing Value = float;\nusing Sum = float;\n{}\n}}\n"
+      "#undef BM\n#undef BN\n#undef BLOCKS\n#undef A_ALONG_K\n",
+      int(lies_a(x).along_k), int(!lies_b(x).along_k), embedded("matmul/cores.cu"));
+}
+int64_t fallback_blocks(const Product& x) { return ceil_div(x.m, 64) * ceil_div(x.n, 64) * x.batches(); }
+
+Source source(const Problem& p, const Tile& tile) {
+  const Product x = product_of(p, packed_b(p));
+  const Block b = block_of(p, x, tile);
+  const bool a_along_k = lies_a(x).along_k, b_along_k = lies_b(x).along_k;
+  Source source;
+  source.file = "matmul/wgmma.cu";
+  source.entry = "matmul_wgmma";
+  source.more_entries = {"matmul_cores"};
+  source.program = product_source(p, x) + fallback_source(x) +
+                   wgmma_function(p.input(0).dtype, b.columns, "wgmma", a_along_k, b_along_k);
+  const int sums = b.row_blocks * b.columns / 2;
+  const auto define = [&](const char* name, int64_t value) {
+    source.program += fmt::format("#define {} {}\n", name, value);
+  };
+  define("BM", b.rows);
+  define("BN", b.columns);
+  define("STAGES", b.stages);
+  define("CONSUMERS", b.consumers);
+  define("MW", b.row_blocks);
+  define("SPLIT", b.split);
+  define("ROUND", b.round);
+  define("A_ALONG_K", a_along_k);
+  define("B_ALONG_K", b_along_k);
+  define("B_CONSTANT", p.input(1).is_constant);
+  define("BATCH", int64_t(x.batch.size()));
+  define("EVEN_N", x.n % 2 == 0);
+  define("BLOCKS", b.blocks);
+  // Three warpgroups start with 168 registers a thread; with 176 sums and more the last ones count.
+  define("PRODUCER_REGISTERS", b.consumers == 1 ? 0 : sums > 150 ? 24 : 40);
+  define("CONSUMER_REGISTERS", b.consumers == 1 ? 0 : sums > 150 ? 240 : 232);
+  define("STAGING", b.staging);
+  define("BARRIERS", b.barriers);
+  source.shared_bytes = b.shared;
+  return source;
+}
+
+struct alignas(64) Maps {
+  TensorMap a, b;
+  TensorMap y[4];
+};
+struct Geometry {
+  uint32_t rows, columns, tiles, group, bulk_store, a_batched, b_batched, pad;
+};
+
+uint32_t batched(const Walk& w) {
+  uint32_t mask = 0;
+  for (size_t i = 0; i < w.batch.size(); ++i)
+    if (w.batch[w.batch.size() - 1 - i] != 0) mask |= 1u << i;
+  return mask;
+}
+
+// A matrix of `inner` dense elements and `outer` rows, and the batch above it; what is broadcast has an extent of 1.
+TensorMap matrix_map(MapType type, const void* address, int64_t inner, int64_t outer, int64_t stride,
+                     const std::vector<int64_t>& extents, const std::vector<int64_t>& batch, int box_inner,
+                     int box_outer, int swizzle) {
+  std::vector<int64_t> sizes{inner, outer}, strides{stride * kElement};
+  std::vector<int> box{box_inner, box_outer};
+  for (size_t i = extents.size(); i-- > 0;) {
+    sizes.push_back(batch[i] != 0 ? extents[i] : 1);
+    strides.push_back(batch[i] != 0 ? batch[i] * kElement : 16);
+    box.push_back(1);
+  }
+  return tensor_map(type, int(sizes.size()), address, sizes.data(), strides.data(), box.data(), swizzle);
+}
+
+bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+
+void run(const KernelCall& call, const Buffers& buffers, Stream stream) {
+  const Problem& p = call.problem;
+  const Product x = product_of(p, packed_b(p));
+  if (x.m == 0 || x.n == 0 || x.batches() == 0) return;
+  const LoadedKernel& loaded = call.state_as<LoadedKernel>();
+  std::vector<uint64_t> words = argument_words(x, buffers);
+  if (x.k == 0 || !aligned(buffers.inputs[0]) || !aligned(buffers.inputs[1])) {
+    void* parameters[] = {words.data()};
+    return launch(loaded.more.at(0), {fallback_blocks(x)}, 256, stream, parameters);
+  }
+  const Block b = block_of(p, x, call.tile);
+  const MapType type = p.input(0).dtype == DType::kBF16 ? MapType::kBF16 : MapType::kF16;
+  const Lies a_lies = lies_a(x), b_lies = lies_b(x);
+  Maps maps;
+  maps.a = a_lies.along_k
+               ? matrix_map(type, buffers.inputs[0], x.k, x.m, a_lies.stride, x.batch, x.a.batch, 64, b.rows, 128)
+               : matrix_map(type, buffers.inputs[0], x.m, x.k, a_lies.stride, x.batch, x.a.batch, 64, 64, 128);
+  maps.b = b_lies.along_k
+               ? matrix_map(type, buffers.inputs[1], x.k, x.n, b_lies.stride, x.batch, x.b.batch, 64, b.columns, 128)
+               : matrix_map(type, buffers.inputs[1], x.n, x.k, b_lies.stride, x.batch, x.b.batch, 64, 64, 128);
+  const int64_t y_row = x.m == 1 ? round_up(x.n, kUnit) : x.y.row;
+  const bool bulk = info(p.output().dtype).bits == 16 && b.split == 1 && (x.y.column == 1 || x.n == 1) &&
+                    aligned(buffers.outputs[0]) && y_row >= kUnit && y_row % kUnit == 0 && whole_units(x.y.batch);
+  for (int i = 0; i < 4; ++i) {
+    const int width = 64 >> i;
+    if (!bulk) maps.y[i] = maps.a;
+    if (bulk)
+      maps.y[i] = matrix_map(type, buffers.outputs[0], x.n, x.m, y_row, x.batch, x.y.batch, width, 64,
+                             width == 8 ? 0 : 2 * width);
+  }
+  const auto rows = uint32_t(ceil_div(x.m, b.rows)), columns = uint32_t(ceil_div(x.n, b.columns));
+  const int64_t tiles = tiles_of(x, b);
+  const Geometry geometry{rows, columns,      uint32_t(tiles), b.rows == 256 ? 8u : 16u,
+                          bulk, batched(x.a), batched(x.b),    0};
+  const int threads = b.consumers == 1 ? 160 : 384;
+  const int64_t grid =
+      b.split > 1 ? tiles * b.split : std::min<int64_t>(tiles, int64_t(target().multiprocessors) * b.blocks);
+  void* parameters[] = {&maps, words.data(), const_cast<Geometry*>(&geometry)};
+  launch(loaded, {grid}, threads, stream, parameters, {.dependent = true});
+}
+
+Packing packing(const Problem& p, const Tile&, int input) {
+  return input == 1 && p.input(1).is_constant ? packing_of(p, packed_b(p)) : Packing{};
+}
+void pack(const Problem& p, const Tile&, int input, const Tensor& source, void* packed) {
+  if (input == 1) pack_b(p, packed_b(p), source, packed);
+}
+
+constexpr Kernel wgmma_kernel(std::string_view op) {
+  return {.name = "cuda.matmul_wgmma",
+          .op = op,
+          .device = DeviceKind::kCuda,
+          .supports = supports,
+          .tiles = whole_tiles,
+          .check_tile = check_whole,
+          .estimate = estimate,
+          .packing = packing,
+          .pack = pack,
+          .source = source,
+          .launch = run};
+}
+constexpr Kernel split_kernel(std::string_view op) {
+  return {.name = "cuda.matmul_split_k",
+          .op = op,
+          .device = DeviceKind::kCuda,
+          .supports = supports_split,
+          .tiles = split_tiles,
+          .check_tile = check_split,
+          .estimate = estimate,
+          .packing = packing,
+          .pack = pack,
+          .source = source,
+          .launch = run};
+}
+
+}  // namespace
+
+constinit const Kernel kMatMulWgmma[3] = {wgmma_kernel("MatMul"), wgmma_kernel("FusedMatMul"), wgmma_kernel("Gemm")};
+constinit const Kernel kMatMulSplitK[3] = {split_kernel("MatMul"), split_kernel("FusedMatMul"), split_kernel("Gemm")};
+
+}  // namespace ridgeline::cuda
