@@ -11,13 +11,13 @@ struct Arguments {
   Matrix a, b, y;
   Matrix a_zero, b_zero;  // address 0: there are none
   i64 m, n, k;
-  i64 extent[AXES];  // of the batch, outermost first
+  i64 extent[AXES];                                      // of the batch, outermost first
   i64 operand_batch[OPERANDS > 0 ? OPERANDS : 1][AXES];  // of the epilogue's operands, in bytes
   Epilogue epilogue;
 };
 
 struct BatchPlace {
-  i64 a, b, y;  // in elements
+  i64 a, b, y;                               // in elements
   i64 operand[OPERANDS > 0 ? OPERANDS : 1];  // in bytes
 };
 

@@ -13,7 +13,9 @@ constexpr int kAChunk = TM < 4 ? TM : 4, kBChunk = TN < 4 ? TN : 4;
 __device__ __forceinline__ float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
 __device__ __forceinline__ double multiply_add(double a, double b, double c) { return fma(a, b, c); }
 template <typename T>
-__device__ __forceinline__ T multiply_add(T a, T b, T c) { return T(a * b + c); }
+__device__ __forceinline__ T multiply_add(T a, T b, T c) {
+  return T(a * b + c);
+}
 
 struct Tiles {
   Value a[BK][BM + kPad];
@@ -52,8 +54,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS) matmul_cores(cons
 #pragma unroll
   for (int i = 0; i < kBPer; ++i) {
     const i64 column = n0 + b_column + i * kBColumnStep;
-    b_zero[i] = p.b_zero.address && column < p.n ? Value(((const BType*)p.b_zero.address)[column * p.b_zero.column])
-                                                 : Value(0);
+    b_zero[i] =
+        p.b_zero.address && column < p.n ? Value(((const BType*)p.b_zero.address)[column * p.b_zero.column]) : Value(0);
   }
 #endif
 
@@ -133,7 +135,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS) matmul_cores(cons
   OutputType* const out = (OutputType*)p.y.address + place.y;
   constexpr int kBytes = sizeof(OutputType) * kBChunk, kWord = kBytes < 16 ? kBytes : 16;
   const bool words = p.y.column == 1 && u64(out) % kWord == 0 && p.y.row * sizeof(OutputType) % kWord == 0;
-  // The loop stays a loop: unrolled, a program with erf stands in the code TM x TN times. Its sums are always the first.
+  // The loop stays a loop: unrolled, a program with erf stands in the code TM x TN times. Its sums are always the
+  // first.
 #pragma unroll 1
   for (int i = 0; i < TM; ++i) {
     const i64 row = m0 + ty * kAChunk + (i / kAChunk) * (kAChunk * (BM / TM)) + i % kAChunk;
@@ -145,8 +148,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, BLOCKS) matmul_cores(cons
         Pack<OutputType, kBChunk> v;
 #pragma unroll
         for (int c = 0; c < kBChunk; ++c)
-          if (column + c < p.n)
-            v.at[c] = store_value<OutputType>(epilogue(Sum(sum[0][j + c]), e, row, column + c));
+          if (column + c < p.n) v.at[c] = store_value<OutputType>(epilogue(Sum(sum[0][j + c]), e, row, column + c));
         if (column + kBChunk <= p.n && words) {
           store_pack(to, true, v);
         } else {

@@ -1,5 +1,6 @@
 // Products on the matrix units of sm_80 and later: tiles of BM x BN, WARPS_M x WARPS_N warps, k in steps of 32 that
-// asynchronous copies bring STAGES - 1 steps ahead. What does not lie in words of 16 bytes is copied element by element.
+// asynchronous copies bring STAGES - 1 steps ahead. What does not lie in words of 16 bytes is copied element by
+// element.
 //
 // Given: BM, BN, WARPS_M, WARPS_N, STAGES, A_ALONG_K, B_ALONG_K (the direction in which neighbours follow each other),
 // EVEN_N, and `multiply` (mma.m16n8k16 of AType).
@@ -23,27 +24,32 @@ __device__ __forceinline__ void copy_16(u32 to, const void* from, int bytes) {
 }
 __device__ __forceinline__ void load_matrices(u32 (&r)[4], u32 at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(at)
+               : "memory");
 }
 __device__ __forceinline__ void load_transposed(u32 (&r)[4], u32 at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(at)
+               : "memory");
 }
 
 // One operand's part of a stage: EXTENT rows or columns from `first`, 32 of k from k0.
 template <int EXTENT, bool ALONG_K, typename T>
-__device__ __forceinline__ void copy_stage(u32 to, const T* from, i64 across_stride, i64 k_stride, i64 first, i64 extent,
-                                           i64 k0, i64 depth, bool words) {
+__device__ __forceinline__ void copy_stage(u32 to, const T* from, i64 across_stride, i64 k_stride, i64 first,
+                                           i64 extent, i64 k0, i64 depth, bool words) {
   constexpr int kChunks = EXTENT * BK / 8;
   static_assert(kChunks % kThreads == 0, "whole chunks a thread");
 #pragma unroll
   for (int i = 0; i < kChunks / kThreads; ++i) {
     const int chunk = i * kThreads + threadIdx.x;
-    const int across = ALONG_K ? chunk / 4 : chunk % (EXTENT / 8) * 8, k = ALONG_K ? chunk % 4 * 8 : chunk / (EXTENT / 8);
+    const int across = ALONG_K ? chunk / 4 : chunk % (EXTENT / 8) * 8,
+              k = ALONG_K ? chunk % 4 * 8 : chunk / (EXTENT / 8);
     const u32 at = to + place_of<EXTENT, ALONG_K>(across, k);
     // Of eight neighbours, how many there are.
-    const i64 left = ALONG_K ? (first + across < extent ? depth - (k0 + k) : 0)
-                             : (k0 + k < depth ? extent - (first + across) : 0);
+    const i64 left =
+        ALONG_K ? (first + across < extent ? depth - (k0 + k) : 0) : (k0 + k < depth ? extent - (first + across) : 0);
     const int count = left < 0 ? 0 : left > 8 ? 8 : int(left);
     const T* const p = from + (first + across) * across_stride + (k0 + k) * k_stride;
     if (words) {
@@ -54,12 +60,14 @@ __device__ __forceinline__ void copy_stage(u32 to, const T* from, i64 across_str
 #pragma unroll
       for (int j = 0; j < 8; ++j) v.at[j] = j < count ? p[j * step] : T{0};
       const uint4 w = *reinterpret_cast<const uint4*>(&v);
-      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w) : "memory");
+      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w)
+                   : "memory");
     }
   }
 }
 
-__device__ __forceinline__ void finish_pair(float& v0, float& v1, const Epilogue& e, const Arguments& p, i64 row, i64 column) {
+__device__ __forceinline__ void finish_pair(float& v0, float& v1, const Epilogue& e, const Arguments& p, i64 row,
+                                            i64 column) {
 #if defined(EPILOGUE_PAIRS) && EVEN_N
   if (row < p.m && column < p.n) epilogue_pair(v0, v1, e, row, column);
 #else
@@ -68,7 +76,8 @@ __device__ __forceinline__ void finish_pair(float& v0, float& v1, const Epilogue
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, BM == 128 ? 2 : 4) matmul_mma(const __grid_constant__ Arguments p) {
+extern "C" __global__ void __launch_bounds__(kThreads, BM == 128 ? 2 : 4)
+    matmul_mma(const __grid_constant__ Arguments p) {
   extern __shared__ __align__(128) unsigned char memory[];
   const u32 base = u32(__cvta_generic_to_shared(memory));
   const u32 rows = u32((p.m + BM - 1) / BM), columns = u32((p.n + BN - 1) / BN);
@@ -79,8 +88,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, BM == 128 ? 2 : 4) matmul
   const BatchPlace place = place_of_batch(p, batch);
   const AType* const a = (const AType*)p.a.address + place.a;
   const BType* const b = (const BType*)p.b.address + place.b;
-  const bool a_words = u64(a) % 16 == 0 && (A_ALONG_K ? p.a.column == 1 && p.a.row % 8 == 0 : p.a.row == 1 && p.a.column % 8 == 0);
-  const bool b_words = u64(b) % 16 == 0 && (B_ALONG_K ? p.b.row == 1 && p.b.column % 8 == 0 : p.b.column == 1 && p.b.row % 8 == 0);
+  const bool a_words =
+      u64(a) % 16 == 0 && (A_ALONG_K ? p.a.column == 1 && p.a.row % 8 == 0 : p.a.row == 1 && p.a.column % 8 == 0);
+  const bool b_words =
+      u64(b) % 16 == 0 && (B_ALONG_K ? p.b.row == 1 && p.b.column % 8 == 0 : p.b.column == 1 && p.b.row % 8 == 0);
   const auto copy = [&](int step, int stage) {
     const u32 to = base + stage * kStageBytes;
     copy_stage<BM, A_ALONG_K>(to, a, p.a.row, p.a.column, m0, p.m, i64(step) * BK, p.k, a_words);
@@ -116,13 +127,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, BM == 128 ? 2 : 4) matmul
         if (A_ALONG_K)
           load_matrices(x[i], at_a + place_of<BM, true>(row + (lane & 15), k + (lane >> 4) * 8));
         else
-          load_transposed(x[i], at_a + place_of<BM, false>(row + ((lane >> 3) & 1) * 8, k + (lane & 7) + (lane >> 4) * 8));
+          load_transposed(x[i],
+                          at_a + place_of<BM, false>(row + ((lane >> 3) & 1) * 8, k + (lane & 7) + (lane >> 4) * 8));
       }
 #pragma unroll
       for (int j = 0; j < kN; ++j) {
         const int column = warp_n + j * 16;
         if (B_ALONG_K)
-          load_matrices(y[j], at_b + place_of<BN, true>(column + (lane & 7) + (lane >> 4) * 8, k + ((lane >> 3) & 1) * 8));
+          load_matrices(y[j],
+                        at_b + place_of<BN, true>(column + (lane & 7) + (lane >> 4) * 8, k + ((lane >> 3) & 1) * 8));
         else
           load_transposed(y[j], at_b + place_of<BN, false>(column + (lane >> 4) * 8, k + (lane & 15)));
       }

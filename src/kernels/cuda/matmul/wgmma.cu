@@ -8,7 +8,9 @@
 //
 // Sources: PTX ISA 8.0, 9.7.15 (wgmma, its descriptors), 9.7.8.24 (bulk copies), 9.7.12.15 (mbarrier).
 
-struct __align__(64) TensorMap { u64 words[16]; };
+struct __align__(64) TensorMap {
+  u64 words[16];
+};
 struct Maps {
   TensorMap a, b;
   TensorMap y[4];  // boxes of 64, 32, 16 and 8 columns and 64 rows
@@ -21,14 +23,14 @@ struct Geometry {
   u32 pad;
 };
 
-constexpr int kStepBytes = 128;                     // of k, in a row of a stage
+constexpr int kStepBytes = 128;  // of k, in a row of a stage
 constexpr int kStep = kStepBytes / sizeof(AType);
 constexpr int kColumnBlocks = (BN + 63) / 64;
 constexpr int kABytes = BM * kStepBytes, kBBytes = B_ALONG_K ? BN * kStepBytes : kColumnBlocks * 64 * kStepBytes;
 constexpr int kStageBytes = kABytes + kBBytes;
 constexpr int kConsumerThreads = 128 * CONSUMERS;
 constexpr int kThreads = kConsumerThreads + (CONSUMERS == 1 ? 32 : 128);
-constexpr int kStagedBytes = ROUND * 64 * BN * 2;   // of one warpgroup
+constexpr int kStagedBytes = ROUND * 64 * BN * 2;  // of one warpgroup
 
 __device__ __forceinline__ u32 shared_address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
 __device__ __forceinline__ void barrier_init(u32 at, u32 count) {
@@ -43,9 +45,10 @@ __device__ __forceinline__ void barrier_arrive(u32 at) {
 __device__ __forceinline__ void barrier_wait(u32 at, u32 parity) {
   u32 done;
   do {
-    asm volatile(
-        "{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
-        : "=r"(done) : "r"(at), "r"(parity) : "memory");
+    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+                 : "=r"(done)
+                 : "r"(at), "r"(parity)
+                 : "memory");
   } while (!done);
 }
 
@@ -54,26 +57,38 @@ struct Place {
 };
 __device__ __forceinline__ void load_box(u32 to, const TensorMap* map, u32 barrier, int x, int y, const Place& at) {
 #if BATCH == 0
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];"
-               ::"r"(to), "l"(map), "r"(barrier), "r"(x), "r"(y) : "memory");
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::
+          "r"(to),
+      "l"(map), "r"(barrier), "r"(x), "r"(y)
+      : "memory");
 #elif BATCH == 1
-  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
-               ::"r"(to), "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(at.c[0]) : "memory");
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], "
+      "[%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(at.c[0])
+      : "memory");
 #else
-  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];"
-               ::"r"(to), "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(at.c[0]), "r"(at.c[1]) : "memory");
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "
+      "[%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(at.c[0]), "r"(at.c[1])
+      : "memory");
 #endif
 }
 __device__ __forceinline__ void store_box(u32 from, const TensorMap* map, int x, int y, const Place& at) {
 #if BATCH == 0
-  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];"
-               ::"l"(map), "r"(from), "r"(x), "r"(y) : "memory");
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map), "r"(from),
+               "r"(x), "r"(y)
+               : "memory");
 #elif BATCH == 1
-  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];"
-               ::"l"(map), "r"(from), "r"(x), "r"(y), "r"(at.c[0]) : "memory");
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
+               "r"(from), "r"(x), "r"(y), "r"(at.c[0])
+               : "memory");
 #else
-  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];"
-               ::"l"(map), "r"(from), "r"(x), "r"(y), "r"(at.c[0]), "r"(at.c[1]) : "memory");
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
+               "r"(from), "r"(x), "r"(y), "r"(at.c[0]), "r"(at.c[1])
+               : "memory");
 #endif
 }
 
@@ -136,7 +151,8 @@ __device__ __forceinline__ u32 pack_pair(float a, float b) {
 }
 
 // The epilogue on two neighbouring columns. Outside of the matrix nothing is read.
-__device__ __forceinline__ void finish_pair(float& v0, float& v1, const Epilogue& e, const Arguments& p, i64 row, i64 column) {
+__device__ __forceinline__ void finish_pair(float& v0, float& v1, const Epilogue& e, const Arguments& p, i64 row,
+                                            i64 column) {
 #if defined(EPILOGUE_PAIRS) && EVEN_N
   if (row < p.m && column < p.n) epilogue_pair(v0, v1, e, row, column);
 #else
@@ -152,16 +168,16 @@ __device__ __forceinline__ void stage_columns(const float (&sum)[BN / 2], u32 to
   const u32 at = to + row * (W * 2);
   if constexpr (W == 8) {
     constexpr int q = FIRST / 8;
-    asm volatile("stmatrix.sync.aligned.m8n8.x2.shared::cta.b16 [%0], {%1, %2};"
-                 ::"r"(at), "r"(pack_pair(sum[4 * q], sum[4 * q + 1])), "r"(pack_pair(sum[4 * q + 2], sum[4 * q + 3]))
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.shared::cta.b16 [%0], {%1, %2};" ::"r"(at),
+                 "r"(pack_pair(sum[4 * q], sum[4 * q + 1])), "r"(pack_pair(sum[4 * q + 2], sum[4 * q + 3]))
                  : "memory");
   } else {
     const u32 pattern = W == 64 ? row & 7 : W == 32 ? (row >> 1) & 3 : (row >> 2) & 1;
 #pragma unroll
     for (int j = 0; j < W / 16; ++j) {
       const int q = FIRST / 8 + 2 * j;
-      asm volatile("stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, %3, %4};"
-                   ::"r"(at + ((u32(2 * j + (matrix >> 1)) ^ pattern) << 4)),
+      asm volatile("stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                       at + ((u32(2 * j + (matrix >> 1)) ^ pattern) << 4)),
                    "r"(pack_pair(sum[4 * q], sum[4 * q + 1])), "r"(pack_pair(sum[4 * q + 2], sum[4 * q + 3])),
                    "r"(pack_pair(sum[4 * q + 4], sum[4 * q + 5])), "r"(pack_pair(sum[4 * q + 6], sum[4 * q + 7]))
                    : "memory");
@@ -196,9 +212,10 @@ __device__ __forceinline__ void cluster_barrier() {
 }
 __device__ __forceinline__ float4 load_remote(u32 at, u32 rank) {
   float4 v;
-  asm volatile(
-      "{.reg .b32 a; mapa.shared::cluster.u32 a, %4, %5; ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [a];}"
-      : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(at), "r"(rank) : "memory");
+  asm volatile("{.reg .b32 a; mapa.shared::cluster.u32 a, %4, %5; ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [a];}"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(at), "r"(rank)
+               : "memory");
   return v;
 }
 #else
@@ -206,7 +223,8 @@ __device__ __forceinline__ float4 load_remote(u32 at, u32 rank) {
 #endif
 
 extern "C" __global__ void CLUSTER __launch_bounds__(kThreads, BLOCKS)
-    matmul_wgmma(const __grid_constant__ Maps maps, const __grid_constant__ Arguments p, const __grid_constant__ Geometry g) {
+    matmul_wgmma(const __grid_constant__ Maps maps, const __grid_constant__ Arguments p,
+                 const __grid_constant__ Geometry g) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const u32 base = shared_address(memory), full = base + BARRIERS, empty = full + 8 * STAGES;
   const int thread = threadIdx.x;
@@ -279,12 +297,14 @@ extern "C" __global__ void CLUSTER __launch_bounds__(kThreads, BLOCKS)
       for (u32 step = 0; step < steps; ++step) {
         barrier_wait(full + 8 * stage, parity);
         asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-        const u32 a = base + stage * kStageBytes + group * MW * 64 * kStepBytes, b = base + stage * kStageBytes + kABytes;
+        const u32 a = base + stage * kStageBytes + group * MW * 64 * kStepBytes,
+                  b = base + stage * kStageBytes + kABytes;
         const u64 form_a = kAForm | u64((a & 0x3ffff) >> 4), form_b = kBForm | u64((b & 0x3ffff) >> 4);
 #pragma unroll
         for (int k = 0; k < 4; ++k)
 #pragma unroll
-          for (int m = 0; m < MW; ++m) wgmma(sum[m], form_a + m * 512 + k * kAStep, form_b + k * kBStep, (step | k) != 0);
+          for (int m = 0; m < MW; ++m)
+            wgmma(sum[m], form_a + m * 512 + k * kAStep, form_b + k * kBStep, (step | k) != 0);
         asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
         // One group stays in flight: what the group before it read is free.
         asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
@@ -311,7 +331,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(kThreads, BLOCKS)
       for (int m = 0; m < MW; ++m)
 #pragma unroll
         for (int q = 0; q < BN / 8; ++q) {
-          float* const to = parts + (group * MW * 64 + m * 64 + warp * 16 + (lane >> 2)) * kPitch + 8 * q + 2 * (lane & 3);
+          float* const to =
+              parts + (group * MW * 64 + m * 64 + warp * 16 + (lane >> 2)) * kPitch + 8 * q + 2 * (lane & 3);
           *reinterpret_cast<float2*>(to) = make_float2(sum[m][4 * q], sum[m][4 * q + 1]);
           *reinterpret_cast<float2*>(to + 8 * kPitch) = make_float2(sum[m][4 * q + 2], sum[m][4 * q + 3]);
         }
@@ -370,7 +391,8 @@ extern "C" __global__ void CLUSTER __launch_bounds__(kThreads, BLOCKS)
           if (starts) {
 #pragma unroll
             for (int m = m0; m < m0 + ROUND; ++m)
-              store_block(maps, staged + (m - m0) * 64 * BN * 2, int(h.column), int(h.row) + (group * MW + m) * 64, h.y);
+              store_block(maps, staged + (m - m0) * 64 * BN * 2, int(h.column), int(h.row) + (group * MW + m) * 64,
+                          h.y);
             asm volatile("cp.async.bulk.commit_group;" ::: "memory");
           }
         }
