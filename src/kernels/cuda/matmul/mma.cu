@@ -37,21 +37,20 @@ __device__ __forceinline__ void load_transposed(u32 (&r)[4], u32 at) {
 
 // One operand's part of a stage: EXTENT rows or columns from `first`, 32 of k from k0.
 template <int EXTENT, bool ALONG_K, typename T>
-__device__ __forceinline__ void copy_stage(u32 to, const T* from, i64 across_stride, i64 k_stride, i64 first,
-                                           i64 extent, i64 k0, i64 depth, bool words) {
+__device__ __forceinline__ void copy_stage(u32 to, const T* from, i64 across_stride, i64 k_stride, int first,
+                                           int extent, int k0, int depth, bool words) {
   constexpr int kChunks = EXTENT * BK / 8;
   static_assert(kChunks % kThreads == 0, "whole chunks a thread");
 #pragma unroll
   for (int i = 0; i < kChunks / kThreads; ++i) {
     const int chunk = i * kThreads + threadIdx.x;
-    const int across = ALONG_K ? chunk / 4 : chunk % (EXTENT / 8) * 8,
-              k = ALONG_K ? chunk % 4 * 8 : chunk / (EXTENT / 8);
-    const u32 at = to + place_of<EXTENT, ALONG_K>(across, k);
+    const int across = ALONG_K ? chunk / 4 : chunk % (EXTENT / 8) * 8;
+    const int k = k0 + (ALONG_K ? chunk % 4 * 8 : chunk / (EXTENT / 8));
+    const u32 at = to + place_of<EXTENT, ALONG_K>(across, k - k0);
     // Of eight neighbours, how many there are.
-    const i64 left =
-        ALONG_K ? (first + across < extent ? depth - (k0 + k) : 0) : (k0 + k < depth ? extent - (first + across) : 0);
-    const int count = left < 0 ? 0 : left > 8 ? 8 : int(left);
-    const T* const p = from + (first + across) * across_stride + (k0 + k) * k_stride;
+    const int left = ALONG_K ? (first + across < extent ? depth - k : 0) : (k < depth ? extent - (first + across) : 0);
+    const int count = left < 0 ? 0 : left > 8 ? 8 : left;
+    const T* const p = from + (first + across) * across_stride + k * k_stride;
     if (words) {
       copy_16(at, count > 0 ? p : from, count * 2);
     } else {
@@ -94,8 +93,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, BM == 128 ? 2 : 4)
       u64(b) % 16 == 0 && (B_ALONG_K ? p.b.row == 1 && p.b.column % 8 == 0 : p.b.column == 1 && p.b.row % 8 == 0);
   const auto copy = [&](int step, int stage) {
     const u32 to = base + stage * kStageBytes;
-    copy_stage<BM, A_ALONG_K>(to, a, p.a.row, p.a.column, m0, p.m, i64(step) * BK, p.k, a_words);
-    copy_stage<BN, B_ALONG_K>(to + kABytes, b, p.b.column, p.b.row, n0, p.n, i64(step) * BK, p.k, b_words);
+    copy_stage<BM, A_ALONG_K>(to, a, p.a.row, p.a.column, int(m0), int(p.m), step * BK, int(p.k), a_words);
+    copy_stage<BN, B_ALONG_K>(to + kABytes, b, p.b.column, p.b.row, int(n0), int(p.n), step * BK, int(p.k), b_words);
   };
 
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;

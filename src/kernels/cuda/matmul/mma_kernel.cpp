@@ -22,6 +22,7 @@ Support supports(const Problem& p) {
   if (out != DType::kBF16 && out != DType::kF16 && out != DType::kF32) return no("y is {}", name(out));
   const Product product = product_of(p, packed_b(p));
   if (!product.refusal.empty()) return no("{}", product.refusal);
+  if (std::max({product.m, product.n, product.k}) >= int64_t(1) << 31) return no("an extent above 2^31");
   return yes();
 }
 
