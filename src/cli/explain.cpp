@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "cli/common.h"
+#include "cli/explain_cuda.h"
 #include "cli/precision_options.h"
 #include "kernels/reference/reference.h"
 #include "session/described_choice.h"
@@ -185,7 +186,8 @@ void add_explain(CLI::App& app, Common& common) {
           if (!arguments->model.dims.empty() || !arguments->model.inputs.empty() || arguments->precision != "f32")
             fail(ErrorCode::kUsage, "explain {}: --dim, --input and --precision are for models; sizes are KEY=VALUE",
                  what);
-          if (common.cuda()) later("explain " + what + " --device cuda");
+          if (common.cuda() && what == "conv") later("explain conv --device cuda");
+          if (common.cuda()) return teach_on_cuda(common, arguments->words, arguments->seconds);
           return teach_step_by_step(common, what, arguments->words, arguments->seconds);
         }
         if (arguments->words.size() > 1)

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "session/cuda_advice.h"
+
 namespace ridgeline {
 namespace {
 
@@ -122,11 +124,15 @@ std::vector<Advice> advise(const std::vector<StepProfile>& profile, const Ceilin
     a.wrong_lever = levers.wrong.empty() ? "" : levers.wrong.front();
     a.predicted_gain_ms = a.time_ms * (1 - a.roof_share);
     a.worth = a.share >= kWorth;
+    a.step = &step;
     rows.push_back(std::move(a));
   }
   std::stable_sort(rows.begin(), rows.end(),
                    [](const Advice& a, const Advice& b) { return a.predicted_gain_ms > b.predicted_gain_ms; });
   if (rows.size() > kMostRows) rows.resize(kMostRows);
+  // Only of those that are shown: a kernel is compiled for it.
+  for (Advice& a : rows)
+    if (a.bound == "compute") a.code = matrix_code_words(*a.step, ceilings);
   return rows;
 }
 
@@ -143,6 +149,7 @@ std::string advice_text(const std::vector<Advice>& advice, const Ceilings& ceili
                        a.roof_share * 100, a.bound, a.predicted_gain_ms, a.problem.substr(0, 110),
                        a.worth ? "" : "  (under 5 %: not worth hand work)");
     out += fmt::format("      helps: {}\n      does not: {}\n", a.lever, a.wrong_lever);
+    if (!a.code.empty()) out += fmt::format("      code: {}\n", a.code);
   }
   return out;
 }

@@ -9,6 +9,7 @@
 namespace ridgeline {
 
 struct Advice {
+  const Step* step = nullptr;
   std::vector<std::string> nodes;
   std::string op, problem;
   double time_ms = 0, share = 0;  // of the total
@@ -18,6 +19,7 @@ struct Advice {
   std::string lever, wrong_lever;  // with the arithmetic
   double predicted_gain_ms = 0;
   bool worth = false;  // 5 % of the total and more
+  std::string code;    // on a GPU, of what its arithmetic binds: the matrix instructions that its code has
 };
 
 /// At most ten, by time x (1 - share of roof).

@@ -116,6 +116,7 @@ Json ladder_json(const Model& model, const Ladder& ladder, const Ceilings& ceili
                       {"lever", a.lever},
                       {"predicted_gain_ms", a.predicted_gain_ms},
                       {"wrong_lever", a.wrong_lever},
+                      {"code", a.code},
                       {"worth", a.worth}});
   }
   document["advice"] = advice;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "kernels/cuda/capabilities.h"
 #include "kernels/cuda/mma_source.h"
 
 namespace ridgeline {
@@ -52,7 +53,7 @@ std::vector<uint8_t> product_operands(DType dtype) {
 int blocks_for_products() { return target().multiprocessors; }
 
 // Without matrix instructions of sm_90 the peak is not measured: zero, and reports show no share.
-bool has_wgmma() { return target().sm >= 90; }
+bool has_wgmma() { return capabilities().wgmma; }
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 
+#include "kernels/cuda/capabilities.h"
 #include "ridgeline/error.h"
 
 namespace ridgeline::cuda {
@@ -49,7 +50,13 @@ int forced_sm() {
 }
 
 DeviceInfo limited(DeviceInfo info) {
-  if (const int sm = forced_sm()) info.sm = std::min(info.sm, sm);
+  const int sm = forced_sm();
+  if (sm == 0 || sm >= info.sm) return info;
+  // Kernels that pass here are then those that a card of this level could hold.
+  const Capabilities level = capabilities_of(sm);
+  info.sm = sm;
+  info.shared_bytes_per_block = std::min(info.shared_bytes_per_block, level.shared_bytes_per_block);
+  info.shared_bytes_per_sm = std::min(info.shared_bytes_per_sm, level.shared_bytes_per_sm);
   return info;
 }
 
@@ -193,7 +200,7 @@ void launch(const LoadedKernel& kernel, const Grid& grid, int threads, Stream st
   attribute.id = kProgrammaticStreamSerialization;
   attribute.value[0] = 1;
   config.attributes = &attribute;
-  config.attribute_count = options.dependent && target().sm >= 90 ? 1 : 0;
+  config.attribute_count = options.dependent && capabilities().dependent ? 1 : 0;
   check(driver().launch(&config, kernel.function, parameters, nullptr),
         fmt::format("launching {} (grid {}x{}x{}, {} threads, {} bytes shared)", kernel.entry, grid.x, grid.y, grid.z,
                     threads, kernel.shared_bytes));
