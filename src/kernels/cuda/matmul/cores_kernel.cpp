@@ -119,7 +119,8 @@ constexpr Kernel cores_kernel(std::string_view op) {
 
 }  // namespace
 
-constinit const Kernel kMatMulCores[4] = {cores_kernel("MatMul"), cores_kernel("FusedMatMul"), cores_kernel("Gemm"),
+constinit const Kernel kMatMulCores[5] = {cores_kernel("QLinearMatMul"), cores_kernel("MatMul"),
+                                          cores_kernel("FusedMatMul"), cores_kernel("Gemm"),
                                           cores_kernel("MatMulInteger")};
 
 }  // namespace ridgeline::cuda

@@ -103,7 +103,28 @@ struct Tail {
   std::vector<int> inputs;  // of the problem; of the program's inputs 1 and up
   bool too_long = false;
 };
+
+// QLinearMatMul: the sum by a_scale * b_scale / y_scale, rounded, shifted and saturated.
+Tail requantization_of(const Problem& p) {
+  Tail tail;
+  const bool is_signed = p.output().dtype == DType::kI8;
+  const ProgramInput inputs[] = {{"v", DType::kI32},
+                                 {"a", p.input(1).dtype},
+                                 {"b", p.input(4).dtype},
+                                 {"y", p.input(6).dtype},
+                                 {"z", p.input(7).dtype}};
+  const std::string text = fmt::format(
+      "cast_{}(clamp(round(cast_f32(v) * (cast_f32(a) * cast_f32(b) / cast_f32(y))) + cast_f32(z), {}, {}))",
+      name(p.output().dtype), is_signed ? "-128" : "0", is_signed ? "127" : "255");
+  tail.program = std::make_shared<const Program>(Program::parse(text, inputs, DType::kF32));
+  tail.inputs = {1, 4, 6, 7};
+  return tail;
+}
+
+bool is_quantized(const Problem& p) { return p.op->name == "QLinearMatMul"; }
+
 Tail tail_of(const Problem& p) {
+  if (is_quantized(p)) return requantization_of(p);
   Tail tail;
   const DType type = p.input(0).dtype;
   const bool whole = !is_float(type);
@@ -138,7 +159,8 @@ Tail tail_of(const Problem& p) {
 }
 
 std::string refuse(const Problem& p, const Tail& tail) {
-  for (int i : {0, 1})
+  if (is_quantized(p) && p.has_epilogue()) return "an epilogue after a quantized product";
+  for (int i : {0, is_quantized(p) ? 3 : 1})
     if (storage_type(p.input(i).dtype).empty()) return fmt::format("operands of type {}", name(p.input(i).dtype));
   if (storage_type(p.output().dtype).empty()) return fmt::format("results of type {}", name(p.output().dtype));
   if (tail.too_long) return "the epilogue with Gemm's C is too long";
@@ -200,7 +222,9 @@ Product product_of(const Problem& p, const PackedB& pack) {
   const Tail tail = tail_of(p);
   out.refusal = refuse(p, tail);
   if (!out.refusal.empty()) return out;
-  const Layout &a = p.input(0).layout, &b = p.input(1).layout, &y = p.output().layout;
+  const bool quantized = is_quantized(p);
+  out.b_input = quantized ? 3 : 1;
+  const Layout &a = p.input(0).layout, &b = p.input(out.b_input).layout, &y = p.output().layout;
   Axes axes;
   axes.row_vector = a.rank() == 1;
   axes.column_vector = b.rank() == 1;
@@ -214,16 +238,23 @@ Product product_of(const Problem& p, const PackedB& pack) {
 
   std::vector<Walk> walks{side(a, axes.row_vector, true, trans_a, axes.batch.size()),
                           side(b, axes.column_vector, false, trans_b, axes.batch.size()), *onto(y, y.shape, axes)};
-  for (int input : {2, 3}) {  // the zero points; B's has no say in where rows go on
+  // Zero points and scales: one for all, or one a row of A or a column of B.
+  const auto along = [&](int input, bool rows) {
     Walk w;
     w.batch.assign(axes.batch.size(), 0);
-    if (p.op->name == "MatMulInteger" && p.has(input)) {
-      (input == 2 ? w.row : w.column) = zero_step(p.input(input));
-      (input == 2 ? out.a_zero_input : out.b_zero_input) = input;
-    }
+    if (input >= 0) (rows ? w.row : w.column) = zero_step(p.input(input));
     walks.push_back(w);
-  }
+  };
+  const bool zeros = quantized || p.op->name == "MatMulInteger";
+  if (zeros && p.has(2)) out.a_zero_input = 2;
+  if (zeros && p.has(quantized ? 5 : 3)) out.b_zero_input = quantized ? 5 : 3;
+  along(out.a_zero_input, true);
+  along(out.b_zero_input, false);
   for (int input : tail.inputs) {
+    if (quantized) {
+      along(input, input == 1);
+      continue;
+    }
     const std::optional<Walk> w = onto(p.input(input).layout, y.shape, axes);
     if (!w) {
       out.refusal = "an operand of the epilogue does not broadcast to y";
@@ -299,8 +330,8 @@ void pack_b(const Problem& p, const PackedB& pack, const Tensor& source, void* p
 
 std::string product_source(const Problem& p, const Product& product) {
   return fmt::format("using AType = {};\nusing BType = {};\n#define AXES {}\n#define OPERANDS {}\n{}{}",
-                     storage_type(p.input(0).dtype), storage_type(p.input(1).dtype), kBatchAxes, product.further.size(),
-                     epilogue_source(product.tail, 1).code, embedded("matmul/arguments.cu"));
+                     storage_type(p.input(0).dtype), storage_type(p.input(product.b_input).dtype), kBatchAxes,
+                     product.further.size(), epilogue_source(product.tail, 1).code, embedded("matmul/arguments.cu"));
 }
 
 std::vector<uint64_t> argument_words(const Product& product, const Buffers& buffers) {
@@ -315,7 +346,7 @@ std::vector<uint64_t> argument_words(const Product& product, const Buffers& buff
   };
   const auto input = [&](int i) { return i < 0 ? nullptr : buffers.inputs[i]; };
   matrix(input(0), product.a);
-  matrix(input(1), product.b);
+  matrix(input(product.b_input), product.b);
   matrix(buffers.outputs[0], product.y);
   matrix(input(product.a_zero_input), product.a_zero);
   matrix(input(product.b_zero_input), product.b_zero);

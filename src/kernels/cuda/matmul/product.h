@@ -22,6 +22,7 @@ struct Product {
   int64_t m = 1, n = 1, k = 1;
   std::vector<int64_t> batch;  // extents, outermost first
   Walk a, b, y;
+  int b_input = 1;                           // its number: QLinearMatMul has the scale of A in between
   Walk a_zero, b_zero;                       // of integers: one for all, or one a row or column
   int a_zero_input = -1, b_zero_input = -1;  // -1: there is none
   Problem tail;               // what epilogue_source is asked with: a result [m, n] and the epilogue's operands

@@ -4,7 +4,8 @@
 //
 // Given: BM = 64 * CONSUMERS * MW, BN, STAGES, CONSUMERS, MW, SPLIT, ROUND (row blocks of 64 that are staged at once),
 // A_ALONG_K, B_ALONG_K (how rows of 128 bytes lie in shared memory), B_CONSTANT, BATCH (axes), EVEN_N, BLOCKS,
-// PRODUCER_REGISTERS, CONSUMER_REGISTERS (0: as compiled), STAGING (offset), BARRIERS (offset).
+// PRODUCER_REGISTERS, CONSUMER_REGISTERS (0: as compiled), STAGED (16-bit results go through shared memory), STAGING
+// (offset), BARRIERS (offset).
 //
 // Sources: PTX ISA 8.0, 9.7.15 (wgmma, its descriptors), 9.7.8.24 (bulk copies), 9.7.12.15 (mbarrier).
 
@@ -144,12 +145,6 @@ constexpr u64 kAcrossK = (512ull << 16) | (64ull << 32) | (1ull << 62);
 constexpr u64 kAForm = A_ALONG_K ? kAlongK : kAcrossK, kBForm = B_ALONG_K ? kAlongK : kAcrossK;
 constexpr int kAStep = A_ALONG_K ? 2 : 128, kBStep = B_ALONG_K ? 2 : 128;
 
-__device__ __forceinline__ u32 pack_pair(float a, float b) {
-  Pack<OutputType, 2> v;
-  v.at[0] = store_value<OutputType>(a), v.at[1] = store_value<OutputType>(b);
-  return *reinterpret_cast<const u32*>(&v);
-}
-
 // The epilogue on two neighbouring columns. Outside of the matrix nothing is read.
 __device__ __forceinline__ void finish_pair(float& v0, float& v1, const Epilogue& e, const Arguments& p, i64 row,
                                             i64 column) {
@@ -159,6 +154,13 @@ __device__ __forceinline__ void finish_pair(float& v0, float& v1, const Epilogue
   if (row < p.m && column < p.n) v0 = epilogue(v0, e, row, column);
   if (row < p.m && column + 1 < p.n) v1 = epilogue(v1, e, row, column + 1);
 #endif
+}
+
+#if STAGED
+__device__ __forceinline__ u32 pack_pair(float a, float b) {
+  Pack<OutputType, 2> v;
+  v.at[0] = store_value<OutputType>(a), v.at[1] = store_value<OutputType>(b);
+  return *reinterpret_cast<const u32*>(&v);
 }
 
 // W columns of 64 rows into shared memory, swizzled as the box of that width is.
@@ -203,6 +205,23 @@ __device__ __forceinline__ void store_block(const Maps& maps, u32 from, int colu
   if (BN & 16) store_box(from + kAt16 * 128, &maps.y[2], column + kAt16, row, at);
   if (BN & 8) store_box(from + kAt8 * 128, &maps.y[3], column + kAt8, row, at);
 }
+
+// Staged columns of 64 rows to where no bulk copy can: neighbours to neighbours, one element each.
+__device__ __forceinline__ void copy_block(const unsigned char* from, OutputType* out, const Arguments& p, i64 row,
+                                           i64 column, int thread) {
+#pragma unroll 1
+  for (int i = thread; i < 64 * BN; i += 128) {
+    const int r = i / BN, c = i % BN;
+    const int first = c < kWide ? c / 64 * 64 : c < kAt16 ? kAt32 : c < kAt8 ? kAt16 : kAt8;
+    const int width = c < kWide ? 64 : c < kAt16 ? 32 : c < kAt8 ? 16 : 8;
+    const int pattern = width == 64 ? r & 7 : width == 32 ? (r >> 1) & 3 : width == 16 ? (r >> 2) & 1 : 0;
+    const int at = first * 128 + r * width * 2 + ((((c - first) >> 3) ^ pattern) << 4) + (c & 7) * 2;
+    if (row + r < p.m && column + c < p.n)
+      out[(row + r) * p.y.row + (column + c) * p.y.column] = *reinterpret_cast<const OutputType*>(from + at);
+  }
+}
+
+#endif  // STAGED
 
 #if SPLIT > 1
 #define CLUSTER __cluster_dims__(SPLIT, 1, 1)
@@ -376,54 +395,57 @@ extern "C" __global__ void CLUSTER __launch_bounds__(kThreads, BLOCKS)
           finish_pair(sum[m][4 * q], sum[m][4 * q + 1], e, p, row0 + m * 64, column0 + 8 * q);
           finish_pair(sum[m][4 * q + 2], sum[m][4 * q + 3], e, p, row0 + m * 64 + 8, column0 + 8 * q);
         }
-      if (sizeof(OutputType) == 2 && g.bulk_store) {
-        const u32 staged = base + STAGING + group * kStagedBytes;
-        const bool starts = (thread & 127) == 0;
+#if STAGED
+      const u32 staged = base + STAGING + group * kStagedBytes;
+      const bool starts = (thread & 127) == 0;
 #pragma unroll
-        for (int m0 = 0; m0 < MW; m0 += ROUND) {
-          // What was stored from this memory before has been read.
-          if (starts) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-          asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
+      for (int m0 = 0; m0 < MW; m0 += ROUND) {
+        // What was stored from this memory before has been read.
+        if (starts) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+        asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
 #pragma unroll
-          for (int m = m0; m < m0 + ROUND; ++m) stage_block(sum[m], staged + (m - m0) * 64 * BN * 2, warp, lane);
-          asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-          asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
-          if (starts) {
+        for (int m = m0; m < m0 + ROUND; ++m) stage_block(sum[m], staged + (m - m0) * 64 * BN * 2, warp, lane);
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
+        if (!g.bulk_store) {
+          for (int m = m0; m < m0 + ROUND; ++m)
+            copy_block(memory + STAGING + group * kStagedBytes + (m - m0) * 64 * BN * 2, out, p,
+                       h.row + (group * MW + m) * 64, h.column, thread & 127);
+        } else if (starts) {
 #pragma unroll
-            for (int m = m0; m < m0 + ROUND; ++m)
-              store_block(maps, staged + (m - m0) * 64 * BN * 2, int(h.column), int(h.row) + (group * MW + m) * 64,
-                          h.y);
-            asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-          }
+          for (int m = m0; m < m0 + ROUND; ++m)
+            store_block(maps, staged + (m - m0) * 64 * BN * 2, int(h.column), int(h.row) + (group * MW + m) * 64, h.y);
+          asm volatile("cp.async.bulk.commit_group;" ::: "memory");
         }
-      } else {
-        constexpr int kWord = sizeof(OutputType) * 2;
-        const bool words = p.y.column == 1 && u64(out) % kWord == 0 && p.y.row % 2 == 0;
+      }
+#else
+      constexpr int kWord = sizeof(OutputType) * 2;
+      const bool words = p.y.column == 1 && u64(out) % kWord == 0 && p.y.row % 2 == 0;
 #pragma unroll
-        for (int m = 0; m < MW; ++m)
+      for (int m = 0; m < MW; ++m)
 #pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            const i64 row = row0 + m * 64 + half * 8;
-            if (row >= p.m) continue;
+        for (int half = 0; half < 2; ++half) {
+          const i64 row = row0 + m * 64 + half * 8;
+          if (row >= p.m) continue;
+          OutputType* const line = out + row * p.y.row + column0 * p.y.column;
 #pragma unroll
-            for (int q = 0; q < BN / 8; ++q) {
-              const i64 column = column0 + 8 * q;
-              OutputType* const to = out + row * p.y.row + column * p.y.column;
-              Pack<OutputType, 2> v;
-              v.at[0] = store_value<OutputType>(sum[m][4 * q + 2 * half]);
-              v.at[1] = store_value<OutputType>(sum[m][4 * q + 2 * half + 1]);
-              if (words && column + 2 <= p.n) {
-                store_pack(to, true, v);
-              } else {
-                if (column < p.n) to[0] = v.at[0];
-                if (column + 1 < p.n) to[p.y.column] = v.at[1];
-              }
+          for (int q = 0; q < BN / 8; ++q) {
+            const i64 column = column0 + 8 * q;
+            Pack<OutputType, 2> v;
+            v.at[0] = store_value<OutputType>(sum[m][4 * q + 2 * half]);
+            v.at[1] = store_value<OutputType>(sum[m][4 * q + 2 * half + 1]);
+            if (words && column + 2 <= p.n) {
+              store_pack(line + 8 * q, true, v);
+            } else {
+              if (column < p.n) line[8 * q * p.y.column] = v.at[0];
+              if (column + 1 < p.n) line[(8 * q + 1) * p.y.column] = v.at[1];
             }
           }
-      }
+        }
+#endif
 #endif
     }
-#if SPLIT == 1
+#if STAGED
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 #endif
   }

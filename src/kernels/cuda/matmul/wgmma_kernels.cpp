@@ -58,6 +58,7 @@ Support supports(const Problem& p) {
 struct Block {
   int rows, columns, split;
   int consumers, row_blocks, stages, round, blocks;
+  bool staged;
   int64_t stage_bytes, staging, barriers, shared, limit;
 };
 Block block_of(const Problem& p, const Product& product, const Tile& tile) {
@@ -71,9 +72,9 @@ Block block_of(const Problem& p, const Product& product, const Tile& tile) {
   b.blocks = b.rows == 64 && b.columns <= 128 ? 2 : 1;
   b.limit = b.blocks == 2 ? (target().shared_bytes_per_sm - 2048) / 2 : target().shared_bytes_per_block;
   constexpr int64_t kBarriers = 16 * kMostStages;
-  const bool staged = b.split == 1 && info(p.output().dtype).bits == 16;
+  b.staged = b.split == 1 && info(p.output().dtype).bits == 16;
   for (b.round = b.row_blocks;; b.round = 1) {
-    b.staging = staged ? int64_t(b.consumers) * b.round * 64 * b.columns * 2 : 0;
+    b.staging = b.staged ? int64_t(b.consumers) * b.round * 64 * b.columns * 2 : 0;
     b.stages = int(std::min<int64_t>(kMostStages, (b.limit - kBarriers - b.staging) / b.stage_bytes));
     if (b.stages >= 3 || b.round == 1) break;
   }
@@ -238,6 +239,7 @@ Source source(const Problem& p, const Tile& tile) {
   // Three warpgroups start with 168 registers a thread; with 176 sums and more the last ones count.
   define("PRODUCER_REGISTERS", b.consumers == 1 ? 0 : sums > 150 ? 24 : 40);
   define("CONSUMER_REGISTERS", b.consumers == 1 ? 0 : sums > 150 ? 240 : 232);
+  define("STAGED", b.staged);
   define("STAGING", b.staging);
   define("BARRIERS", b.barriers);
   source.shared_bytes = b.shared;
