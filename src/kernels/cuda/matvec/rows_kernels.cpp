@@ -12,12 +12,17 @@ namespace {
 constexpr int64_t kMostRows = 64;  // of 16-bit products: more belong to kernels with tiles of both sides
 constexpr int64_t kFewRows = 8;    // of the instruction
 
-// What a block does: tile.size is {tiles of 16 n, warps that share out k, steps of 64 k in flight}.
+// What a block does: tile.size is {tiles of 16 n, warps that share out k, steps of 64 k in flight (few.cu: copies of 2
+// KB)}.
 struct Blocking {
   int nt = 1, warps = 8, depth = 2;
-  int mt = 1, x_rows = 1, x_chunk = 256, buffers = 2;  // follow from the rows
+  int mt = 1, x_rows = 1, x_chunk = 256, buffers = 2;       // follow from the rows
+  int64_t room_groups = 1, scale_room = 0, warp_bytes = 0;  // few.cu
   int64_t shared_bytes = 0;
 };
+
+// By few.cu?
+bool bulk(const RowsShape& s) { return s.m <= kFewRows && target().sm >= 90; }
 
 int x_bytes(const RowsShape& s) { return info(s.x).bits / 8; }
 
@@ -29,9 +34,30 @@ int x_parts(const RowsShape& s) {
 }
 int w_parts(const RowsShape& s) { return s.w == DType::kF16 && !in_f16(s) ? 2 : 1; }
 
-Blocking blocking(const RowsShape& s, const Tile& tile) {
+// Shared memory of few.cu: for each warp its copies under way, the scales of its part of k, a row of x, barriers.
+void place_bulk(const Problem& p, const RowsShape& s, Blocking& b) {
+  if (s.scaled() && (s.halves > 0 || p.has(3) || p.has(4))) {
+    const int64_t steps = (s.steps() + b.warps - 1) / b.warps;
+    if (s.halves > 0) b.room_groups = std::min(s.groups, (2 * steps - 1 + s.halves - 1) / s.halves + 1);
+    for (int i = 2; i < p.op_inputs; ++i) {
+      if (!p.has(i)) continue;
+      const int64_t each = s.groups / p.input(i).shape()[1];
+      b.scale_room += ((b.room_groups - 1 + each - 1) / each + 1) * 16 * info(p.input(i).dtype).bits / 8;
+    }
+    b.scale_room *= b.nt;
+  }
+  b.warp_bytes = b.depth * b.nt * int64_t(2048) + b.scale_room + int64_t(256) * x_bytes(s) + (b.depth + 1) * 8;
+  b.warp_bytes = (b.warp_bytes + 127) / 128 * 128;
+  b.shared_bytes = b.warps * (b.warp_bytes + (s.m == 1 ? 1 : 8) * (16 * b.nt + 4) * 4);
+}
+
+Blocking blocking(const Problem& p, const RowsShape& s, const Tile& tile) {
   Blocking b;
   b.nt = tile.size[0], b.warps = tile.size[1], b.depth = tile.size[2];
+  if (bulk(s)) {
+    place_bulk(p, s, b);
+    return b;
+  }
   b.mt = s.m <= 8 ? 1 : s.m <= 16 ? 2 : s.m <= 32 ? 4 : 8;
   b.x_rows = s.m == 1 ? 1 : 8 * b.mt;
   // A whole number of rounds of the pipeline, at least so many steps of 64.
@@ -46,7 +72,9 @@ Blocking blocking(const RowsShape& s, const Tile& tile) {
 
 Tile best_tile(const RowsShape& s) {
   Tile tile;
-  if (s.m <= 8)
+  if (bulk(s))
+    tile.size = {1, 8, int(std::clamp<int64_t>((s.steps() * s.bits + 127) / 128, 2, 4))};
+  else if (s.m <= 8)
     tile.size = {1, s.bits == 4 ? 16 : 8, s.bits == 16 ? 2 : 4};
   else if (s.m <= 16)
     tile.size = {2, 8, 2};
@@ -63,12 +91,12 @@ std::vector<Tile> sweep(const Problem& p) {
   std::vector<Tile> list;
   for (const int nt : {1, 2, 4})
     for (const int warps : {4, 8, 16})
-      for (const int depth : {1, 2, 4, 8}) {
+      for (const int depth : {1, 2, 4, 6, 8}) {
         Tile tile;
         tile.size = {nt, warps, depth};
-        const Blocking b = blocking(s, tile);
-        // Registers: weights in flight, and sums (those of a group apart).
-        const int registers = nt * depth * s.bits / 4 * 4 + nt * b.mt * 4 * (s.scaled() ? 2 : 1);
+        const Blocking b = blocking(p, s, tile);
+        // Registers of rows.cu: weights in flight, and sums (those of a group apart).
+        const int registers = bulk(s) ? 0 : nt * depth * s.bits + nt * b.mt * 4 * (s.scaled() ? 2 : 1);
         if (registers <= 160 && b.shared_bytes <= target().shared_bytes_per_block) list.push_back(tile);
       }
   return list;
@@ -83,7 +111,7 @@ TileCheck check(const Problem& p, const Tile& tile) {
     answer.reason = "1 to 4 tiles, 1 to 32 warps, 1 to 16 steps are wanted";
     return answer;
   }
-  answer.bytes = blocking(s, tile).shared_bytes;
+  answer.bytes = blocking(p, s, tile).shared_bytes;
   answer.limit = target().shared_bytes_per_block;
   answer.padding_share = 1 - double(s.n) / double(std::max<int64_t>(1, (s.n + 16 * nt - 1) / (16 * nt) * 16 * nt));
   return answer;
@@ -91,7 +119,7 @@ TileCheck check(const Problem& p, const Tile& tile) {
 
 Support fits(const Problem& p, const RowsShape& s) {
   if (!s.refusal.empty()) return no("{}", s.refusal);
-  const int64_t bytes = blocking(s, best_tile(s)).shared_bytes, limit = target().shared_bytes_per_block;
+  const int64_t bytes = blocking(p, s, best_tile(s)).shared_bytes, limit = target().shared_bytes_per_block;
   if (bytes > limit) return no("{} bytes of shared memory, {} there are", bytes, limit);
   if ((s.m + 7) / 8 > 65535) return no("{} rows", s.m);
   if (p.outputs.size() != 1) return no("more than one result");
@@ -118,7 +146,7 @@ Support supports_low_many(const Problem& p) {
 // from there. The start and the end of a launch are about a microsecond that nothing hides.
 double estimate(const Problem& p, const Tile& tile, const Ceilings& c) {
   const RowsShape s = rows_shape(p);
-  const Blocking b = blocking(s, tile);
+  const Blocking b = blocking(p, s, tile);
   const double passes = double((s.m + 8 * b.mt - 1) / (8 * b.mt)), blocks = double(s.tiles()) / b.nt;
   const double memory = c.stream_ns(p.read_bytes(), p.write_bytes(), 1, MemoryLevel::kDram);
   const double again = (passes - 1) * double(s.weight_bytes());
@@ -151,24 +179,33 @@ void pack(const Problem& p, const Tile&, int input, const Tensor& source, void* 
 
 Source source(const Problem& p, const Tile& tile) {
   const RowsShape s = rows_shape(p);
-  const Blocking b = blocking(s, tile);
+  const Blocking b = blocking(p, s, tile);
   Source source;
-  source.file = "matvec/rows.cu";
-  source.entry = "rows";
+  source.file = bulk(s) ? "matvec/few.cu" : "matvec/rows.cu";
+  source.entry = bulk(s) ? "few" : "rows";
   source.program = epilogue_source(p, s.row_axes).code;
   source.shared_bytes = b.shared_bytes;
   const auto define = [&](std::string_view name, auto value) {
     source.program += fmt::format("#define {} {}\n", name, value);
   };
-  define("NT", b.nt), define("MT", b.mt), define("WARPS", b.warps), define("DEPTH", b.depth);
-  define("X_ROWS", b.x_rows), define("X_CHUNK", b.x_chunk);
+  define("NT", b.nt), define("WARPS", b.warps);
+  if (bulk(s)) {
+    define("SPREAD", int(s.m == 1)), define("STAGES", b.depth), define("ROOM_GROUPS", b.room_groups);
+    define("SCALE_ROOM", b.scale_room), define("WARP_BYTES", b.warp_bytes);
+  } else {
+    define("MT", b.mt), define("DEPTH", b.depth), define("X_ROWS", b.x_rows), define("X_CHUNK", b.x_chunk);
+  }
   source.program += fmt::format("using XType = {};\n", storage_type(s.x));
   define("MMA_F16", int(in_f16(s)));
   define("X_PARTS", x_parts(s)), define("W_PARTS", w_parts(s)), define("W_BITS", s.bits);
   define("X_DIRECT", int(in_f16(s) || s.x == DType::kBF16));
   define("HAS_C", int(s.c_input >= 0));
   if (s.c_input >= 0) source.program += fmt::format("using CType = {};\n", storage_type(p.input(s.c_input).dtype));
-  if (!s.scaled()) return source;
+  const auto finish = [&] {
+    source.program += embedded("matvec/operands.cu");
+    return source;
+  };
+  if (!s.scaled()) return finish();
   const auto type = [&](std::string_view name, int input) {
     source.program += fmt::format("using {} = {};\n", name, storage_type(p.input(input).dtype));
   };
@@ -180,7 +217,7 @@ Source source(const Problem& p, const Tile& tile) {
   if (p.has(4)) type("MinType", 4);
   if (p.has(5)) type("SuperType", 5), define("SUPER_GROUPS", p.input(5).shape()[1]);
   if (p.has(6)) type("SuperMinType", 6), define("SUPER_MIN_GROUPS", p.input(6).shape()[1]);
-  return source;
+  return finish();
 }
 
 struct Arguments {
@@ -194,7 +231,7 @@ struct Arguments {
 void run(const KernelCall& call, const Buffers& buffers, Stream stream) {
   const Problem& p = call.problem;
   const RowsShape s = rows_shape(p);
-  const Blocking b = blocking(s, call.tile);
+  const Blocking b = blocking(p, s, call.tile);
   const auto address = [&](int input) {
     return input < p.op_inputs && p.has(input) ? reinterpret_cast<uint64_t>(buffers.inputs[input]) : 0;
   };
