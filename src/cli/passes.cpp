@@ -29,7 +29,7 @@ void add_passes(CLI::App& app, Common& common) {
       (lowers ? lowerings : all).push_back(json_of(pass));
       (lowers ? lossy : text) += line_of(pass);
     }
-    text += "\nOff unless asked for, by --precision bf16|int8 or by name in --passes:\n" + lossy;
+    text += "\nOff unless asked for, by --precision f16|bf16|int8 or by name in --passes:\n" + lossy;
     common.show({{"passes", all}, {"lowerings", lowerings}}, text);
   });
   command->footer("--passes A,B runs these alone; 'all' and 'none' are all but the lowerings, and none.");

@@ -119,9 +119,9 @@ std::string alone(double error, double ns, double f32_ns) {
 void add_precision(CLI::App* command, std::string& precision) {
   command
       ->add_option("--precision", precision,
-                   "f32, bf16 or int8: what products with constant weights (bf16: convolutions too) multiply in; sums "
-                   "stay f32")
-      ->check(CLI::IsMember({"f32", "bf16", "int8"}));
+                   "f32, f16, bf16 or int8: f16 is the whole graph's; else what products with constant weights (bf16: "
+                   "convolutions too) multiply in; sums stay f32")
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8"}));
 }
 
 void PrecisionArguments::add_to(CLI::App* command) {

@@ -9,7 +9,7 @@
 
 namespace ridgeline::cli {
 
-/// --precision f32|bf16|int8, checked.
+/// --precision f32|f16|bf16|int8, checked.
 void add_precision(CLI::App* command, std::string& precision);
 
 struct PrecisionArguments {

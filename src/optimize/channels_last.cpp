@@ -12,7 +12,8 @@ namespace {
 bool starts_region(const Node& node) { return node.is("Conv") || node.is("ConvTranspose") || node.is("ConvInteger"); }
 
 bool is_stored_so(DType t) {
-  return t == DType::kF32 || t == DType::kBF16 || t == DType::kU8 || t == DType::kI8 || t == DType::kI32;
+  return t == DType::kF32 || t == DType::kF16 || t == DType::kBF16 || t == DType::kU8 || t == DType::kI8 ||
+         t == DType::kI32;
 }
 
 // Operators that keep the layout of their first operand.

@@ -21,29 +21,6 @@ Tensor in_bf16(const Tensor& w) {
 
 // ---- programs
 
-/// Every reader of operand `of` reads a new first instruction instead.
-int put_first(Program& p, Instruction in, int of) {
-  const int at = p.first_result();
-  const auto moved = [&](int o) { return o >= at ? o + 1 : o == of ? at : o; };
-  for (Instruction& code : p.code)
-    for (int16_t* o : {&code.a, &code.b, &code.c})
-      if (*o >= 0) *o = int16_t(moved(*o));
-  for (int& o : p.outputs) o = moved(o);
-  p.code.insert(p.code.begin(), in);
-  return at;
-}
-
-/// Input i stands in bf16.
-void read_bf16(Program& p, int i) {
-  p.inputs[size_t(i)].dtype = DType::kBF16;
-  put_first(p, {ScalarOp::kCast, DType::kF32, int16_t(i)}, i);
-}
-
-void write_bf16(Program& p) {
-  p.code.push_back({ScalarOp::kCast, DType::kBF16, int16_t(p.outputs[0])});
-  p.outputs[0] = p.operands() - 1;
-}
-
 bool all_f32(const Program& p) {
   const auto is_f32 = [](DType t) { return t == DType::kF32 || t == DType::kBool; };
   return p.outputs.size() == 1 && p.output_dtype() == DType::kF32 &&
@@ -119,12 +96,12 @@ class Images {
     for (size_t i = size_t(node.op_inputs); i < node.inputs.size(); ++i) {
       const Value& v = graph_.value(node.inputs[i]);
       const bool image = !v.is_constant() && v.rank() == 4;
-      if (image) read_bf16(p, int(i) - node.op_inputs + 1);
+      if (image) read_narrow(p, int(i) - node.op_inputs + 1, DType::kBF16);
       inputs.push_back(v.is_constant() ? probe.add_constant({}, v.info.constant)
                                        : probe.add_input({}, image ? DType::kBF16 : v.dtype(), v.shape()));
     }
     if (b != kNoValue) inputs.push_back(add_bias(probe, node, p));
-    write_bf16(p);
+    write_narrow(p, 0, DType::kBF16, false);
     probe.node(conv).program = std::make_shared<const Program>(p);
     probe.value(probe.node(conv).output()).info.dtype = DType::kBF16;
     const std::string why = why_no_kernel(probe, probe.node(conv), probe.node(conv).program, inputs, 2);
@@ -197,7 +174,7 @@ class Images {
     Program p;
     p.inputs = {{"x", DType::kF32}};
     p.outputs = {0};
-    write_bf16(p);
+    write_narrow(p, 0, DType::kBF16, false);
     const NodeId cast = graph_.add_program(p, {v});
     graph_.node(cast).origin = origins({&reader});
     return casts_[v] = graph_.node(cast).output();
@@ -212,11 +189,11 @@ class Images {
     Program p = start(node);
     for (size_t i = size_t(node.op_inputs); i < node.inputs.size(); ++i) {
       inputs.push_back(node.inputs[i]);
-      if (narrow_.count(node.inputs[i])) read_bf16(p, int(i) - node.op_inputs + 1);
+      if (narrow_.count(node.inputs[i])) read_narrow(p, int(i) - node.op_inputs + 1, DType::kBF16);
     }
     if (node.input(2) != kNoValue && node.op_inputs > 2) inputs.push_back(add_bias(graph_, node, p));
     const bool narrow = narrow_.count(node.output()) > 0;
-    if (narrow) write_bf16(p);
+    if (narrow) write_narrow(p, 0, DType::kBF16, false);
     node.program = std::make_shared<const Program>(p);
     graph_.set_inputs(node, inputs, 2);
     graph_.infer(node);
@@ -235,8 +212,8 @@ class Images {
       if (v != kNoValue) inputs.push_back(v);
     inputs.resize(std::min(inputs.size(), p.inputs.size()));
     for (size_t i = 0; i < inputs.size(); ++i)
-      if (narrow_.count(inputs[i])) read_bf16(p, int(i));
-    if (narrow) write_bf16(p);
+      if (narrow_.count(inputs[i])) read_narrow(p, int(i), DType::kBF16);
+    if (narrow) write_narrow(p, 0, DType::kBF16, false);
     node.op = &elementwise_op();
     node.attributes = {};
     node.program = std::make_shared<const Program>(p);
@@ -255,6 +232,45 @@ class Images {
 };
 
 }  // namespace
+
+int put_first(Program& p, Instruction in, int of) {
+  const int at = p.first_result();
+  const auto moved = [&](int o) { return o >= at ? o + 1 : o == of ? at : o; };
+  for (Instruction& code : p.code)
+    for (int16_t* o : {&code.a, &code.b, &code.c})
+      if (*o >= 0) *o = int16_t(moved(*o));
+  for (int& o : p.outputs) o = moved(o);
+  p.code.insert(p.code.begin(), in);
+  return at;
+}
+
+void read_narrow(Program& p, int input, DType dtype) {
+  p.inputs[size_t(input)].dtype = dtype;
+  put_first(p, {ScalarOp::kCast, DType::kF32, int16_t(input)}, input);
+}
+
+void write_narrow(Program& p, int output, DType dtype, bool saturate) {
+  int& of = p.outputs[size_t(output)];
+  if (saturate) {
+    // Constants stand before the results, which move up.
+    const auto add = [&](double x) {
+      const int at = p.first_result();
+      for (Instruction& code : p.code)
+        for (int16_t* o : {&code.a, &code.b, &code.c})
+          if (*o >= at) ++*o;
+      for (int& o : p.outputs)
+        if (o >= at) ++o;
+      p.constants.push_back({DType::kF32, x, 0});
+      return int16_t(at);
+    };
+    const double largest = dtype == DType::kF16 ? 65504 : 3.3895313892515355e38;
+    const int16_t low = add(-largest), high = add(largest);
+    p.code.push_back({ScalarOp::kClamp, DType::kF32, int16_t(of), low, high});
+    of = p.operands() - 1;
+  }
+  p.code.push_back({ScalarOp::kCast, dtype, int16_t(of)});
+  of = p.operands() - 1;
+}
 
 void lower_images_to_bf16(Graph& graph, Decisions& decisions) { Images(graph, decisions).run(); }
 

@@ -26,6 +26,7 @@ void fuse_residuals(Graph& graph, Decisions& decisions);
 void fuse_add_normalization(Graph& graph, Decisions& decisions);
 void merge_projections(Graph& graph, Decisions& decisions);
 void fuse_elementwise(Graph& graph, Decisions& decisions);
+void lower_to_f16(Graph& graph, Decisions& decisions);
 void lower_to_bf16(Graph& graph, Decisions& decisions);
 void lower_to_int8(Graph& graph, Decisions& decisions);
 void channels_last(Graph& graph, Decisions& decisions);

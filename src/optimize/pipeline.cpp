@@ -10,8 +10,8 @@ namespace {
 
 // The order is the design: quantized graphs become integer ones before their weights are folded to f32; movement is
 // tidied before patterns are sought, patterns are sought before their insides are fused away, weights are folded before
-// epilogues form, residuals join what is left, layout comes last.
-constexpr std::array<Pass, 20> kPasses = {{
+// epilogues form, residuals join what is left, types are lowered, layout comes last.
+constexpr std::array<Pass, 21> kPasses = {{
     {"expand_quantized", Stage::kEpilogues, PassClass::kReorders,
      "QLinearConv and QLinearMatMul are spelled as dequantizations, the operator and a quantization, which the next "
      "passes take up",
@@ -61,6 +61,9 @@ constexpr std::array<Pass, 20> kPasses = {{
     {"lower_to_int8", Stage::kWholeGraph, PassClass::kLossy,
      "products with constant weights multiply 8-bit integers: a scale a column, activations rounded row by row",
      lower_to_int8},
+    {"lower_to_f16", Stage::kUnfused, PassClass::kLossy,
+     "every operator that takes f16 works on f16 values, with casts where f32 ones enter and leave; sums stay f32",
+     lower_to_f16},
     {"channels_last", Stage::kWholeGraph, PassClass::kReorders,
      "results of convolutions, and the cast or quantization of an image for one, may be stored with the channels "
      "innermost; the plan decides for each, by the sum of kernels and copies",

@@ -81,7 +81,7 @@ class Boundaries {
 struct Observed {
   std::string node;
   Tensor tensor;
-  bool rounded = false;  // stored in bf16 where the graph has f32
+  bool rounded = false;  // stored in 16 bits where the graph has f32
 };
 
 /// Runs the plan and keeps what its steps wrote, by the imported graph's value.
@@ -107,9 +107,9 @@ void run_and_observe(const Boundaries& boundaries, const std::shared_ptr<const P
   });
 }
 
-/// What a step stored in bf16, as the f32 that it stands for.
+/// What a step stored in 16 bits, as the f32 that it stands for.
 Tensor widened(const Tensor& y, const Tensor& right) {
-  if (y.dtype() != DType::kBF16 || right.dtype() != DType::kF32) return y;
+  if ((y.dtype() != DType::kBF16 && y.dtype() != DType::kF16) || right.dtype() != DType::kF32) return y;
   Tensor wide(DType::kF32, y.shape());
   for (int64_t k = 0; k < y.elements(); ++k) wide.as<float>()[k] = float(y.f64(k));
   return wide;
@@ -126,7 +126,7 @@ Verification verify(const Graph& graph, const std::map<std::string, Tensor>& fee
   run_and_observe(Boundaries(graph, candidate.graph), candidate.plan, feeds, observed, order, outputs);
 
   // A value that lies between two levels may go either way, and what follows goes with it. So the reference goes on
-  // from the plan's own bytes (and from what it stored in bf16), and each stretch between two of them is judged by
+  // from the plan's own bytes (and from what it stored in 16 bits), and each stretch between two of them is judged by
   // itself.
   std::map<ValueId, Boundary> found;
   QuantizedRun quantized(graph);

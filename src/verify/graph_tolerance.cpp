@@ -64,9 +64,11 @@ double own_error(const Graph& graph, const Node& node, DType dtype, const Bindin
 /// What rounding its operands adds, where a lossy pass may have rounded them. A product's two roundings are relative to
 /// each term: by the square-root model (4 for each, as of the accumulator's) they stay within 8 u of the largest
 /// result. Any other operator may be stored so: one rounding.
-double lossy_error(const Node& node, DType dtype, double rounding) {
-  if (rounding == 0 || !is_float(dtype)) return 0;
-  return (node.op->kind == OpKind::kContraction ? 8 : 1) * rounding;
+/// Where everything is stored so, the result's rounding comes to that of the operands, which exp enlarges.
+double lossy_error(const Node& node, DType dtype, const Rounding& rounding) {
+  if (rounding.unit == 0 || !is_float(dtype)) return 0;
+  const double operands = node.op->kind == OpKind::kContraction ? 8 : rounding.stored ? exponential(node) : 1;
+  return (operands + (rounding.stored ? 1 : 0)) * rounding.unit;
 }
 
 /// What becomes of the inputs' errors: the largest is passed on unchanged, so that own errors add along the path with
@@ -117,11 +119,15 @@ std::vector<double> value_tolerances(const Graph& graph, const Bindings& binding
   return tolerance;
 }
 
-double rounding_of(const std::set<std::string, std::less<>>& lossy) {
-  return lossy.count("lower_to_int8") ? 1.0 / 254 : lossy.count("lower_to_bf16") ? info(DType::kBF16).epsilon / 2 : 0;
+Rounding rounding_of(const std::set<std::string, std::less<>>& lossy) {
+  Rounding rounding;
+  if (lossy.count("lower_to_f16")) rounding = {info(DType::kF16).epsilon / 2, true};
+  if (lossy.count("lower_to_bf16")) rounding.unit = info(DType::kBF16).epsilon / 2;
+  if (lossy.count("lower_to_int8")) rounding.unit = 1.0 / 254;
+  return rounding;
 }
 
-double graph_tolerance(const Graph& graph, const Bindings& bindings, double rounding) {
+double graph_tolerance(const Graph& graph, const Bindings& bindings, const Rounding& rounding) {
   QuantizedValues values;
   values.rounding = rounding;
   const std::vector<double> tolerance = value_tolerances(graph, bindings, values);

@@ -11,9 +11,15 @@
 
 namespace ridgeline {
 
+/// By what lossy passes round: operands, or everything that is stored between two operators.
+struct Rounding {
+  double unit = 0;  // unit roundoff, or half a step of integers
+  bool stored = false;
+};
+
 /// What a run on the reference tells of quantized values.
 struct QuantizedValues {
-  double rounding = 0;              // of operands, by lossy passes
+  Rounding rounding;                // by lossy passes
   std::map<ValueId, double> level;  // one level of a QuantizeLinear's result, relative to its largest value
   std::set<ValueId> restarted;      // where the run went on from the values under test: they are exact from there
 };
@@ -24,10 +30,10 @@ struct QuantizedValues {
 std::vector<double> value_tolerances(const Graph& graph, const Bindings& bindings = {},
                                      const QuantizedValues& quantized = {});
 
-/// What these lossy passes round operands by: the unit roundoff of bf16, half a step of 127 levels.
-double rounding_of(const std::set<std::string, std::less<>>& lossy);
+/// Of these lossy passes: the unit roundoff of bf16 or f16, half a step of 127 levels.
+Rounding rounding_of(const std::set<std::string, std::less<>>& lossy);
 
 /// The largest over the graph's outputs.
-double graph_tolerance(const Graph& graph, const Bindings& bindings = {}, double rounding = 0);
+double graph_tolerance(const Graph& graph, const Bindings& bindings = {}, const Rounding& rounding = {});
 
 }  // namespace ridgeline
