@@ -170,8 +170,10 @@ void race(const Problem& problem, const Ceilings& ceilings, const BenchOptions& 
 
 std::string tile_refusal(const TileCheck& check) {
   if (!check.reason.empty()) return check.reason;
-  return fmt::format("the tile takes {} bytes and the cache that it is to stay in has {}, so it is {} bytes over",
-                     check.bytes, check.limit, check.over());
+  return fmt::format(
+      "the tile takes {} bytes where it is to stay (a cache; on a GPU shared memory or registers), and there are {}: "
+      "it is {} bytes over",
+      check.bytes, check.limit, check.over());
 }
 
 std::string tile_line(const TileCheck& check, const Tile& tile) {
@@ -188,7 +190,7 @@ std::vector<std::pair<std::string, TileCheck>> check_tile_everywhere(const Probl
   std::vector<std::pair<std::string, TileCheck>> out;
   for (const auto& [layout, variant] : layouts_of(problem)) {
     for (const Candidate& c : choose(variant, ceilings).candidates) {
-      if (!c.support.ok || is_reference(*c.kernel)) continue;
+      if (!c.support.ok || is_reference(*c.kernel) || on_host(variant, *c.kernel)) continue;
       TileCheck check = check_tile(*c.kernel, variant, tile);
       const auto there = std::find_if(out.begin(), out.end(), [&](const auto& o) { return o.first == c.kernel->name; });
       if (there == out.end())

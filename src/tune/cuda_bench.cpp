@@ -215,6 +215,7 @@ BenchResult bench_cuda(const Problem& given, const Ceilings& ceilings, const Ben
       if (c.kernel->device == DeviceKind::kCuda) reasons += fmt::format("; {}: {}", c.kernel->name, c.support.reason);
     fail(ErrorCode::kUnsupported, "unsupported: no kernel for GPUs runs '{}'{}", problem.text(), reasons);
   }
+  if (options.tile) check_tile_everywhere(problem, ceilings, *options.tile);  // fails before anything is timed
   const Queue queue;
   BenchResult result;
   result.cost = cost_with(problem, choice);

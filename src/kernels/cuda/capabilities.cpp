@@ -78,7 +78,7 @@ std::string missing(Capability what) {
   std::string levels;
   for (const Capabilities& c : kTable)
     if (has(c, what)) levels += fmt::format("{}sm_{}", levels.empty() ? "" : ", ", c.sm);
-  return fmt::format("needs {}, which {} have; this is sm_{}", words_of(what), levels, target().sm);
+  return fmt::format("needs {} (in {}); this is sm_{}", words_of(what), levels, target().sm);
 }
 
 int64_t shared_bytes_over(int64_t bytes) { return std::max<int64_t>(0, bytes - target().shared_bytes_per_block); }

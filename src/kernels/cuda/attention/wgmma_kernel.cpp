@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/attention/attention_kernels.h"
 #include "kernels/cuda/attention/attention_shape.h"
+#include "kernels/cuda/capabilities.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/mma_source.h"
 
@@ -22,7 +23,7 @@ int64_t shared_bytes(const AttentionArguments& a, const Tile& t) {
 bool has_output(const Problem& p, int o) { return size_t(o) < p.outputs.size() && p.output(o).present(); }
 
 Support supports(const Problem& p) {
-  if (target().sm < 90) return no("products of warpgroups need sm_90a");
+  if (const std::string why = missing(Capability::kWgmma); !why.empty()) return no("{}", why);
   if (Support s = attention_half_support(p); !s.ok) return s;
   const AttentionArguments a = attention_arguments(p);
   for (const int depth : {a.depth, a.value_depth})

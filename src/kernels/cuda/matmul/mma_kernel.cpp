@@ -28,6 +28,23 @@ Support supports(const Problem& p) {
 
 std::vector<Tile> tiles(const Problem&) { return {{{128, 128}}, {{64, 64}}}; }
 
+int64_t shared_bytes(const Tile& tile) { return (int64_t(tile.size[0]) + tile.size[1]) * kStep * 2 * kStages; }
+
+TileCheck check_tile(const Problem& p, const Tile& tile) {
+  TileCheck c;
+  c.unit = "64x64";
+  const auto [rows, columns] = std::pair{tile.size[0], tile.size[1]};
+  if (rows < 1 || columns < 1) c.reason = "a tile has rows and columns";
+  c.bytes = shared_bytes(tile), c.limit = target().shared_bytes_per_block;
+  if (!c.fits()) return c;
+  const std::vector<Tile> known = tiles(p);
+  if (std::find(known.begin(), known.end(), tile) == known.end()) c.reason = "tiles are 128x128 and 64x64";
+  const Product x = product_of(p, packed_b(p));
+  c.padding_share =
+      1 - double(x.m) * double(x.n) / std::max(1.0, double(round_up(x.m, rows)) * double(round_up(x.n, columns)));
+  return c;
+}
+
 bool along_k(int64_t k_stride, int64_t across_stride, int64_t extent) {
   return extent == 1 || k_stride <= across_stride;
 }
@@ -81,7 +98,7 @@ Source source(const Problem& p, const Tile& tile) {
                     fmt::format("A_ALONG_K={}", int(a_along_k(x))),
                     fmt::format("B_ALONG_K={}", int(b_along_k(x))),
                     fmt::format("EVEN_N={}", int(x.n % 2 == 0))};
-  source.shared_bytes = int64_t(tile.size[0] + tile.size[1]) * kStep * 2 * kStages;
+  source.shared_bytes = shared_bytes(tile);
   return source;
 }
 
@@ -106,6 +123,7 @@ constexpr Kernel mma_kernel(std::string_view op) {
           .device = DeviceKind::kCuda,
           .supports = supports,
           .tiles = tiles,
+          .check_tile = check_tile,
           .estimate = estimate,
           .packing = packing,
           .pack = pack,

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "core/integer.h"
+#include "kernels/cuda/capabilities.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/matmul/matmul_kernels.h"
 #include "kernels/cuda/matmul/product.h"
@@ -15,6 +16,7 @@ constexpr int kStep = 128 / kElement;  // of k
 constexpr int kUnit = 16 / kElement;   // bulk copies want strides of 16 bytes
 constexpr int kMapBatchAxes = 2;
 constexpr int kMostStages = 12, kMostColumns = 256;
+constexpr int kMostSums = 192;  // of a thread's 240 registers
 
 PackedB packed_b(const Problem& p) { return {p.input(1).is_constant, kUnit}; }
 
@@ -39,7 +41,7 @@ bool whole_units(const std::vector<int64_t>& strides) {
 }
 
 Support supports(const Problem& p) {
-  if (target().sm < 90) return no("sm_{} has no wgmma and no bulk tensor copies: sm_90 is wanted", target().sm);
+  if (const std::string why = missing(Capability::kWgmma); !why.empty()) return no("{}", why);
   const DType type = p.input(0).dtype;
   if (type != DType::kBF16 && type != DType::kF16) return no("operands are {}: bf16 or f16 are wanted", name(type));
   const DType out = p.output().dtype;
@@ -147,24 +149,30 @@ TileCheck check(const Problem& p, const Tile& tile, bool split) {
   TileCheck c;
   c.unit = "64x8";
   const auto [rows, columns, parts] = std::array{tile.size[0], tile.size[1], std::max(1, tile.size[2])};
-  const int most = rows == 256 ? 192 : kMostColumns;
+  if (rows < 64 || rows % 64 || columns < 16 || columns % 8 || std::max(rows, columns) > 4096) {
+    c.reason = "rows of a tile are a multiple of 64, columns of 8, 16 at least, neither above 4096";
+    return c;
+  }
+  // Two stages at least have to fit into shared memory, and the sums into the registers of those who multiply.
+  const Product x = product_of(p, packed_b(p));
+  const Block b = block_of(p, x, tile);
+  c.limit = b.limit;
+  c.bytes = std::max<int64_t>(b.shared, b.shared + (2 - b.stages) * b.stage_bytes);
+  if (split) c.bytes = std::max<int64_t>(c.bytes, int64_t(rows) * (columns + 32) * 4);
+  const int64_t sums = int64_t(rows) * columns * 4, registers = int64_t(b.consumers) * 128 * kMostSums * 4;
+  if (c.over() == 0 && sums > registers) c.bytes = sums, c.limit = registers;
+  if (c.over() > 0) return c;
   if (rows != 64 && rows != 128 && rows != 256)
     c.reason = "rows of a tile are 64, 128 or 256";
-  else if (columns < 16 || columns > most || columns % 8)
-    c.reason = fmt::format("columns of a tile of {} rows are 16 to {}, a multiple of 8", rows, most);
+  else if (columns > kMostColumns)
+    c.reason = fmt::format("columns of a tile are at most {}, an instruction's", kMostColumns);
   else if (split ? parts != 2 && parts != 4 && parts != 8 : parts != 1)
     c.reason = split ? "parts of k are 2, 4 or 8" : "cuda.matmul_split_k splits k";
   if (!c.reason.empty()) return c;
-  const Product x = product_of(p, packed_b(p));
   if (split && ceil_div(x.k, kStep) < parts) {
     c.reason = fmt::format("k of {} has no {} parts", x.k, parts);
     return c;
   }
-  const Block b = block_of(p, x, tile);
-  c.limit = b.limit;
-  // Two stages at least; the sums of a split tile need their place too.
-  c.bytes = std::max<int64_t>(b.shared, b.shared + (2 - b.stages) * b.stage_bytes);
-  if (split) c.bytes = std::max<int64_t>(c.bytes, int64_t(rows) * (columns + 32) * 4);
   c.padding_share = 1 - double(x.m) * double(x.n) /
                             (double(round_up(std::max<int64_t>(x.m, 1), rows)) *
                              double(round_up(std::max<int64_t>(x.n, 1), columns)));
