@@ -6,6 +6,8 @@
 
 namespace ridgeline::cuda {
 
-extern const std::array<Kernel, 4> kConvDirect;  // Conv, ConvTranspose, ConvInteger, QLinearConv
+extern const Kernel kConvSplit;
+extern const Kernel kConvWgmma;
+extern const std::array<Kernel, 4> kConvDirect;    // Conv, ConvTranspose, ConvInteger, QLinearConv
 
 }  // namespace ridgeline::cuda

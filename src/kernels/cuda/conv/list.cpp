@@ -5,7 +5,8 @@
 namespace ridgeline::cuda {
 
 std::span<const Kernel* const> conv_kernels() {
-  static constexpr const Kernel* kList[] = {&kConvDirect[0], &kConvDirect[1], &kConvDirect[2], &kConvDirect[3]};
+  static constexpr const Kernel* kList[] = {&kConvWgmma,     &kConvSplit,     &kConvDirect[0],
+                                            &kConvDirect[1], &kConvDirect[2], &kConvDirect[3]};
   return kList;
 }
 
