@@ -4,11 +4,10 @@
 #include <nlohmann/json.hpp>
 
 #include "cli_command.h"
+#include "cuda_samples.h"
 #include "kernels/cuda/capabilities.h"
 #include "kernels/cuda/device.h"
-#include "kernels/kernel.h"
 #include "onnx_model.h"
-#include "ops/catalogue.h"
 #include "ridgeline/error.h"
 #include "tune/bench.h"
 #include "tune/cuda_ceilings.h"
@@ -80,11 +79,39 @@ TEST_F(CudaGates, ALevelWithoutWgmmaTakesOtherKernels) {
   EXPECT_TRUE(said) << ampere;
 }
 
-Problem product(const char* keys) {
-  Problem p = parse_problem(*find_op_in_any_domain("MatMul"), keys);
-  p.device = DeviceKind::kCuda;
-  return p;
+// The target is the process's: the other levels are asked in processes of their own.
+TEST(CudaOffers, NothingIsMoreThanTheTargetHas) {
+  int looked_at = 0;
+  for (const CudaSample& sample : cuda_samples()) {
+    const Kernel* kernel = cuda_kernel(sample.kernel);
+    ASSERT_NE(kernel, nullptr) << sample.kernel;
+    const Problem p = cuda_problem(sample.problem);
+    if (!kernel->supports(p).ok) continue;
+    for (const Tile& tile : kernel->tiles ? kernel->tiles(p) : std::vector<Tile>{Tile{}}) {
+      const Source source = kernel->source(p, tile);
+      ++looked_at;
+      EXPECT_EQ(shared_bytes_over(source.shared_bytes), 0) << sample.kernel << " " << tile_words(tile);
+      if (!capabilities().wgmma)
+        EXPECT_EQ((source.program + std::string(embedded(source.file))).find("wgmma"), std::string::npos)
+            << sample.kernel;
+    }
+  }
+  EXPECT_GT(looked_at, 20);
 }
+
+TEST(CudaOffers, NorMoreThanOlderLevelsHave) {
+  if (std::getenv("RIDGELINE_SM")) return;  // one of those processes
+  for (const int sm : {80, 86, 89}) {
+    const std::string line =
+        fmt::format("RIDGELINE_SM={} '{}' --gtest_filter=CudaOffers.NothingIsMoreThanTheTargetHas > /dev/null 2>&1", sm,
+                    std::filesystem::read_symlink("/proc/self/exe").string());
+    EXPECT_EQ(std::system(line.c_str()), 0) << line;
+  }
+  EXPECT_EQ(command("kernels --device cuda", "RIDGELINE_SM=90").exit_code, 0);
+  EXPECT_EQ(command("explain matmul --device cuda", "RIDGELINE_SM=70").exit_code, 2);
+}
+
+Problem product(const char* keys) { return cuda_problem(std::string("MatMul ") + keys); }
 std::string refusal(const Problem& p, const Tile& tile) {
   try {
     check_tile_everywhere(p, unmeasured_cuda_ceilings(), tile);

@@ -3,51 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
 
+#include "cuda_samples.h"
 #include "kernels/cuda/compiler.h"
 #include "kernels/cuda/device.h"
-#include "kernels/kernel.h"
-#include "ops/catalogue.h"
 #include "tune/cuda_ceilings.h"
 
 namespace ridgeline {
 namespace {
-
-struct Sample {
-  std::string kernel;
-  std::string problem;  // "MatMul a=bf16[...] ..."
-};
-
-// tests/cuda_kernels.txt: "KERNEL PROBLEM", a line each; # begins a comment.
-std::vector<Sample> samples() {
-  std::ifstream file(RIDGELINE_SOURCE_DIR "/tests/cuda_kernels.txt");
-  std::vector<Sample> list;
-  for (std::string line; std::getline(file, line);) {
-    if (line.empty() || line[0] == '#') continue;
-    const size_t space = line.find(' ');
-    list.push_back({line.substr(0, space), line.substr(space + 1)});
-  }
-  return list;
-}
-
-Problem problem_of(const Sample& sample) {
-  const size_t space = sample.problem.find(' ');
-  const OpSchema* op = find_op_in_any_domain(sample.problem.substr(0, space));
-  EXPECT_NE(op, nullptr) << sample.problem;
-  Problem p = parse_problem(*op, sample.problem.substr(space + 1));
-  p.device = DeviceKind::kCuda;
-  return p;
-}
-
-const Kernel* kernel_named(const std::string& name) {
-  for (const Kernel* kernel : all_kernels(DeviceKind::kCuda))
-    if (kernel->name == name) return kernel;
-  return nullptr;
-}
 
 // Compiled registers and spills of a row: "KERNEL ARCHITECTURE ENTRY registers spills" recorded in cuda_resources.txt.
 std::map<std::string, std::pair<int, int64_t>> recorded() {
@@ -65,13 +31,6 @@ std::map<std::string, std::pair<int, int64_t>> recorded() {
   return rows;
 }
 
-// tools/nvrtc.sh puts one there; a toolkit's own will do as well.
-void find_nvrtc() {
-  const std::string fetched = RIDGELINE_SOURCE_DIR "/build/nvrtc/nvidia/cu13/lib/libnvrtc.so.13";
-  if (!std::getenv("RIDGELINE_NVRTC") && std::filesystem::exists(fetched))
-    setenv("RIDGELINE_NVRTC", fetched.c_str(), 0);
-}
-
 TEST(nvrtc, CompilesEveryKernelAndHoldsItsResources) {
   find_nvrtc();
   ASSERT_EQ(cuda::compiler_trouble(), "");
@@ -79,10 +38,10 @@ TEST(nvrtc, CompilesEveryKernelAndHoldsItsResources) {
   std::string table = "# sample architecture registers spilled-bytes; written by RIDGELINE_RECORD=FILE\n";
   std::map<std::string, int> reached;
   std::map<std::string, int> numbers;
-  for (const Sample& sample : samples()) {
-    const Kernel* kernel = kernel_named(sample.kernel);
+  for (const CudaSample& sample : cuda_samples()) {
+    const Kernel* kernel = cuda_kernel(sample.kernel);
     ASSERT_NE(kernel, nullptr) << sample.kernel;
-    const Problem p = problem_of(sample);
+    const Problem p = cuda_problem(sample.problem);
     const Support support = kernel->supports(p);
     ASSERT_TRUE(support.ok) << sample.kernel << " " << sample.problem << ": " << support.reason;
     ++reached[sample.kernel];

@@ -45,7 +45,8 @@ int forced_sm() {
   const char* text = std::getenv("RIDGELINE_SM");
   if (!text || !*text) return 0;
   const int sm = std::atoi(text);
-  if (sm != 80 && sm != 90) fail(ErrorCode::kUsage, "RIDGELINE_SM={}: there are 80 and 90", text);
+  if (sm != 80 && sm != 86 && sm != 89 && sm != 90)
+    fail(ErrorCode::kUsage, "RIDGELINE_SM={}: there are 80, 86, 89 and 90", text);
   return sm;
 }
 
