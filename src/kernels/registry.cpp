@@ -33,8 +33,10 @@ Registry& registry() {
 List built_in(DeviceKind device) {
   List list;
   if (device == DeviceKind::kCuda) {
-    for (const auto family : {cuda::attention_kernels, cuda::conv_kernels, cuda::elementwise_kernels,
-                              cuda::matmul_kernels, cuda::matvec_kernels}) {
+    for (const auto family :
+         {cuda::attention_kernels, cuda::conv_kernels, cuda::elementwise_kernels, cuda::matmul_kernels,
+          cuda::matvec_kernels, cuda::movement_kernels, cuda::normalize_kernels, cuda::pool_kernels,
+          cuda::quantize_kernels, cuda::reduce_kernels}) {
       const auto kernels = family();
       list.insert(list.end(), kernels.begin(), kernels.end());
     }

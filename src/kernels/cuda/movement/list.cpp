@@ -1,0 +1,7 @@
+#include "kernels/cuda/families.h"
+
+namespace ridgeline::cuda {
+
+std::span<const Kernel* const> movement_kernels() { return {}; }
+
+}  // namespace ridgeline::cuda
