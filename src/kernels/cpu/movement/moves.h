@@ -5,13 +5,14 @@
 
 #include "kernels/cpu/elementwise/loop_nest.h"
 #include "kernels/kernel.h"
+#include "ops/moves.h"
 
 namespace ridgeline::cpu {
 
 /// Elements of one buffer to places of another. Offsets in elements.
 struct Move {
-  static constexpr int kFromOutput = -1;    // reads what earlier moves wrote to `output`
-  static constexpr int kFromConstant = -2;  // reads the `constant` of run_moves
+  static constexpr int kFromOutput = StridedCopy::kFromOutput;
+  static constexpr int kFromConstant = StridedCopy::kFromConstant;  // the `constant` of run_moves
   int input = 0, output = 0;
   int64_t from = 0, to = 0;
   LoopNest nest;  // operand 0: source, 1: target

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <span>
+
+#include "kernels/kernel.h"
+
+namespace ridgeline::cuda {
+
+std::span<const Kernel* const> move_kernels();
+
+}  // namespace ridgeline::cuda
