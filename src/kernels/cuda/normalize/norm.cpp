@@ -18,7 +18,19 @@ constexpr int kMostPacks = 8;     // packs of 16 bytes a thread holds as stored
 constexpr int kLongBlock = 1024;  // threads of a row that is read anew for each pass
 
 bool wide(const Problem& p) { return p.input(0).dtype == DType::kF64; }
-int per_of(const Problem& p) { return 128 / info(p.input(0).dtype).bits; }
+
+// Elements a pack: as many as divide the row, and keep all rows at multiples of a pack.
+int per_of(const LaneView& view) {
+  int per = 128 / info(view.operands[0].dtype).bits;
+  const auto divides = [&](int64_t v) {
+    while (per > 1 && v % per) per /= 2;
+  };
+  divides(view.member_count());
+  for (size_t k = 0; k < view.operands.size(); ++k)
+    for (int a = 0; view.column_stride(int(k)) == 1 && a < view.lanes.axes(); ++a)
+      if (view.lanes.extents[size_t(a)] > 1) divides(view.lanes.strides[k][size_t(a)]);
+  return per;
+}
 
 // Sums of two operands and exponentials are held as they are computed.
 bool holds(NormKind kind, const LaneView& view) {
@@ -28,11 +40,12 @@ bool holds(NormKind kind, const LaneView& view) {
 // Tile: threads a row, packs a thread (0: the row is read anew for each pass), next row ahead.
 std::vector<Tile> row_tiles(NormKind kind, const LaneView& view, int per) {
   const int64_t packs = (view.member_count() + per - 1) / per, rows = std::max<int64_t>(1, view.lane_count());
-  const int most = holds(kind, view) ? std::min(kMostPacks, kMostHeld / per) : kMostPacks;
+  const int packs_held = per <= 2 ? 2 * kMostPacks : kMostPacks;
+  const int most = holds(kind, view) ? std::min(packs_held, kMostHeld / per) : packs_held;
   std::vector<Tile> list;
   for (int threads : {8, 32, 64, 128, 256, 512, 1024}) {
     int64_t chunks = (packs + threads - 1) / threads;
-    for (int64_t rounded : {1, 2, 3, 4, 6, 8})
+    for (int64_t rounded : {1, 2, 3, 4, 6, 8, 12, 16})
       if (chunks <= rounded) {
         chunks = std::max<int64_t>(rounded, 1);
         break;
@@ -52,6 +65,11 @@ std::vector<Tile> row_tiles(NormKind kind, const LaneView& view, int per) {
   return list;
 }
 
+std::vector<Tile> tiles_of(const NormForm& form, const Problem& p) {
+  const LaneView view = norm_view(form, p);
+  return row_tiles(norm_kind(form, p), view, per_of(view));
+}
+
 // Threads a lane where its members lie anywhere.
 int lane_threads(const LaneView& view) {
   const int64_t members = view.member_count();
@@ -62,12 +80,12 @@ struct Geometry {
   int threads_a_lane = 1, block = kBlock, chunks = 0, ahead = 0, per = 1;
 };
 
-Geometry geometry(const Problem& p, const LaneView& view, const Tile& tile, bool rows) {
+Geometry geometry(const LaneView& view, const Tile& tile, bool rows) {
   Geometry g;
   g.threads_a_lane = rows ? tile.size[0] : lane_threads(view);
   g.block = std::max(kBlock, g.threads_a_lane);
   g.chunks = tile.size[1], g.ahead = tile.size[2];
-  g.per = rows ? per_of(p) : 1;
+  g.per = rows ? per_of(view) : 1;
   return g;
 }
 
@@ -91,7 +109,7 @@ double estimate(const NormForm& form, const Problem& p, const Tile& tile, const 
 Source source(const NormForm& form, const Problem& p, const Tile& tile, bool rows) {
   const LaneView view = norm_view(form, p);
   const NormKind kind = norm_kind(form, p);
-  const Geometry g = geometry(p, view, tile, rows);
+  const Geometry g = geometry(view, tile, rows);
   const int mode = !rows ? 2 : g.chunks == 0 ? 1 : 0;
   Source source;
   source.file = "normalize/norm.cu";
@@ -110,7 +128,7 @@ Source source(const NormForm& form, const Problem& p, const Tile& tile, bool row
 void launch_norm(const NormForm& form, const KernelCall& call, const Buffers& buffers, Stream stream, bool rows) {
   const Problem& p = call.problem;
   const LaneView view = norm_view(form, p);
-  const Geometry g = geometry(p, view, call.tile, rows);
+  const Geometry g = geometry(view, call.tile, rows);
   if (view.lane_count() == 0) return;
   std::vector<double> numbers(2, 0.0);
   for (const AttributeSpec& spec : p.op->attributes) {
@@ -137,7 +155,7 @@ constexpr Kernel norm(std::string_view name, std::string_view op) {
   k.op = op;
   k.device = DeviceKind::kCuda;
   k.supports = [](const Problem& p) { return supports(kForm, p, kRows); };
-  if (kRows) k.tiles = [](const Problem& p) { return row_tiles(norm_kind(kForm, p), norm_view(kForm, p), per_of(p)); };
+  if (kRows) k.tiles = [](const Problem& p) { return tiles_of(kForm, p); };
   k.estimate = [](const Problem& p, const Tile& tile, const Ceilings& c) { return estimate(kForm, p, tile, c, kRows); };
   k.source = [](const Problem& p, const Tile& tile) { return source(kForm, p, tile, kRows); };
   k.launch = [](const KernelCall& call, const Buffers& buffers, StreamHandle* stream) {

@@ -5,8 +5,9 @@
 //   0  a lane is a row, held in registers: CHUNKS packs of PER elements a thread, all loads before the first use. HOLD:
 //      held as V, else as it is stored. EXACT: TPR * CHUNKS * PER elements, no more and no less. PREFETCH: the next row
 //      is asked for before this one is worked on;
-//   1  a lane is a row, read anew for each pass;
+//   1  a lane is a row of whole packs, read anew for each pass;
 //   2  a lane's members lie anywhere.
+// Rows whose packs do not lie at multiples of their size are done as 2 by all of them.
 
 enum Kind {
   kKindLayer,
@@ -27,229 +28,227 @@ __device__ __forceinline__ double root(double x) { return sqrt(x); }
 __device__ __forceinline__ float logarithm(float x) { return logf(x); }
 __device__ __forceinline__ double logarithm(double x) { return log(x); }
 
-struct Row {
-  i64 at[OPERANDS];
-  bool aligned;  // a constant once all is inlined: the code stands twice, so that no branches part the loads
-#if MODE == 0
-  Pack<XType, PER> x[CHUNKS];
-#if RESIDUAL
-  Pack<XType, PER> residual[CHUNKS];
-#endif
-#if HOLD
-  V held[CHUNKS][PER];
-#endif
-#endif
-};
-
-#if MODE == 0
-__device__ __forceinline__ i64 column_of(int chunk) { return i64(chunk * TPR + int(threadIdx.x) % TPR) * PER; }
-#endif
-
-#if MODE < 2
-template <typename T>
-__device__ __forceinline__ void load_row_pack(const Arguments& a, int k, const Row& row, i64 column, Pack<T, PER>& to) {
-  const T* p = reinterpret_cast<const T*>(a.address[k]) + row.at[k] + column;
-  if (EXACT || column + PER <= i64(a.members)) {
-    load_pack(p, row.aligned, to);
-  } else {
-#pragma unroll
-    for (int i = 0; i < PER; ++i)
-      if (column + i < i64(a.members)) to.at[i] = p[i];
-  }
+template <int K, typename T>
+__device__ __forceinline__ V value_at(const Arguments& a, const i64* at) {
+  return V(load_value(*place<K, T>(a, at)));
 }
 
-// A parameter of the columns; past the end, anything.
+// A lane by single elements.
+struct Anywhere {
+  static constexpr bool kHeld = false;
+  i64 at[OPERANDS];
+
+  __device__ __forceinline__ void fetch(const Arguments& a, u64 lane) { to_lane(a, lane, at); }
+  __device__ __forceinline__ void hold(const Arguments&) {}
+
+  __device__ __forceinline__ static V value(const Arguments& a, const i64* at) {
+    V v = value_at<kX, XType>(a, at);
+    if constexpr (kResidual >= 0) v += value_at<kResidual, ResidualType>(a, at);
+    if constexpr (kAdded >= 0) v += value_at<kAdded, AddedType>(a, at);
+    return v;
+  }
+  // f(value, member) for the members of this thread.
+  template <typename F>
+  __device__ __forceinline__ void each(const Arguments& a, F f) {
+#pragma unroll 1
+    for (u64 member = threadIdx.x % TPR; member < a.members; member += TPR) {
+      i64 own[OPERANDS];
+#pragma unroll
+      for (int k = 0; k < OPERANDS; ++k) own[k] = at[k];
+      to_member(a, member, own);
+      f(value(a, own), i64(member));
+    }
+  }
+  // y = f(value, member) * scale + bias, through the epilogue.
+  template <typename F>
+  __device__ __forceinline__ void emit(const Arguments& a, bool live, F f) {
+#pragma unroll 1
+    for (u64 member = threadIdx.x % TPR; member < a.members; member += TPR) {
+      i64 own[OPERANDS];
+#pragma unroll
+      for (int k = 0; k < OPERANDS; ++k) own[k] = at[k];
+      to_member(a, member, own);
+      const V v = value(a, own);
+      V r = f(v, i64(member));
+      if constexpr (kScale >= 0) r *= value_at<kScale, ScaleType>(a, own);
+      if constexpr (kBias >= 0) r += value_at<kBias, BiasType>(a, own);
+#if MODE < 2
+      const OutputType y = store_value<OutputType>(epilogue_at(r, a, at, i64(member)));
+#else
+      const OutputType y = store_value<OutputType>(epilogue_at(r, a, own, 0));
+#endif
+      if (!live) continue;
+      if constexpr (kSum >= 0) *place<kSum, XType>(a, own) = store_value<XType>(v);
+      *place<kY, OutputType>(a, own) = y;
+    }
+  }
+};
+
+#if MODE < 2
 template <int K, typename T>
-__device__ __forceinline__ void load_parameter(const Arguments& a, const Row& row, i64 column, V (&to)[PER]) {
+__device__ __forceinline__ void load_row_pack(const Arguments& a, const i64* at, i64 column, Pack<T, PER>& to) {
+  load_pack(place<K, const T>(a, at) + column, true, to);
+}
+template <int K, typename T>
+__device__ __forceinline__ void load_parameter(const Arguments& a, const i64* at, i64 column, V (&to)[PER]) {
   if constexpr (K >= 0) {
     if constexpr (kColumn[K] == 1) {
       Pack<T, PER> pack;
-      load_row_pack(a, K, row, column, pack);
+      load_row_pack<K, T>(a, at, column, pack);
 #pragma unroll
       for (int i = 0; i < PER; ++i) to[i] = V(load_value(pack.at[i]));
     } else {
-      const T* p = place<K, const T>(a, row.at);
 #pragma unroll
       for (int i = 0; i < PER; ++i)
-        if (EXACT || column + i < i64(a.members))
-          to[i] = V(load_value(p[kColumn[K] == 0 ? 0 : (column + i) * a.member_stride[K][0]]));
+        to[i] = V(load_value(place<K, const T>(a, at)[kColumn[K] == 0 ? 0 : (column + i) * a.member_stride[K][0]]));
     }
   }
 }
-#endif
-
-// The row's packs, where they are held; else its place alone.
-__device__ __forceinline__ void fetch(const Arguments& a, u64 lane, Row& row) {
-  to_lane(a, lane < a.lanes ? lane : a.lanes - 1, row.at);
-#if MODE == 0
-#pragma unroll
-  for (int c = 0; c < CHUNKS; ++c) load_row_pack(a, kX, row, column_of(c), row.x[c]);
-#if RESIDUAL
-#pragma unroll
-  for (int c = 0; c < CHUNKS; ++c) load_row_pack(a, kResidual, row, column_of(c), row.residual[c]);
-#endif
-#endif
-}
-
-#if MODE < 2
-__device__ __forceinline__ void sum_up(const Arguments& a, const Row& row, i64 column, const Pack<XType, PER>& x,
-                                       const Pack<XType, PER>* residual, V (&v)[PER]) {
+__device__ __forceinline__ void sum_up(const Arguments& a, const i64* at, i64 column, const Pack<XType, PER>& x,
+                                       const Pack<XType, PER>& residual, V (&v)[PER]) {
 #pragma unroll
   for (int i = 0; i < PER; ++i) v[i] = V(load_value(x.at[i]));
-#if RESIDUAL
+  if constexpr (kResidual >= 0) {
 #pragma unroll
-  for (int i = 0; i < PER; ++i) v[i] += V(load_value(residual->at[i]));
-#endif
+    for (int i = 0; i < PER; ++i) v[i] += V(load_value(residual.at[i]));
+  }
   if constexpr (kAdded >= 0) {
     V added[PER];
-    load_parameter<kAdded, AddedType>(a, row, column, added);
+    load_parameter<kAdded, AddedType>(a, at, column, added);
 #pragma unroll
     for (int i = 0; i < PER; ++i) v[i] += added[i];
   }
 }
-#endif
-
-__device__ __forceinline__ V member_value(const Arguments& a, const i64* at) {
-  V v = V(load_value(*place<kX, XType>(a, at)));
-  if constexpr (kResidual >= 0) v += V(load_value(*place<kResidual, ResidualType>(a, at)));
-  if constexpr (kAdded >= 0) v += V(load_value(*place<kAdded, AddedType>(a, at)));
-  return v;
-}
-
-// f(value, member) for the members of this thread.
 template <typename F>
-__device__ __forceinline__ void each(const Arguments& a, const Row& row, F f) {
-#if MODE == 0
-#pragma unroll
-  for (int c = 0; c < CHUNKS; ++c) {
-#pragma unroll
-    for (int i = 0; i < PER; ++i) {
-      const i64 column = column_of(c) + i;
-      if (!EXACT && column >= i64(a.members)) continue;
-#if HOLD
-      f(row.held[c][i], column);
-#else
-      f(V(load_value(row.x[c].at[i])), column);
-#endif
-    }
-  }
-#elif MODE == 1
-#pragma unroll 4
-  for (i64 column = i64(threadIdx.x % TPR) * PER; column < i64(a.members); column += TPR * PER) {
-    Pack<XType, PER> x, residual;
-    load_row_pack(a, kX, row, column, x);
-#if RESIDUAL
-    load_row_pack(a, kResidual, row, column, residual);
-#endif
-    V v[PER];
-    sum_up(a, row, column, x, &residual, v);
-#pragma unroll
-    for (int i = 0; i < PER; ++i)
-      if (column + i < i64(a.members)) f(v[i], column + i);
-  }
-#else
-  for (u64 member = threadIdx.x % TPR; member < a.members; member += TPR) {
-    i64 at[OPERANDS];
-#pragma unroll
-    for (int k = 0; k < OPERANDS; ++k) at[k] = row.at[k];
-    to_member(a, member, at);
-    f(member_value(a, at), i64(member));
-  }
-#endif
-}
-
-#if MODE < 2
-template <typename F>
-__device__ __forceinline__ void emit_pack(const Arguments& a, const Row& row, i64 column, const V (&v)[PER], bool live,
+__device__ __forceinline__ void emit_pack(const Arguments& a, const i64* at, i64 column, const V (&v)[PER], bool live,
                                           F f) {
   V scale[PER], bias[PER];
-  load_parameter<kScale, ScaleType>(a, row, column, scale);
-  load_parameter<kBias, BiasType>(a, row, column, bias);
+  load_parameter<kScale, ScaleType>(a, at, column, scale);
+  load_parameter<kBias, BiasType>(a, at, column, bias);
   Pack<OutputType, PER> y;
   Pack<XType, PER> sum;
 #pragma unroll
   for (int i = 0; i < PER; ++i) {
-    if (!EXACT && column + i >= i64(a.members)) continue;
     V r = f(v[i], column + i);
     if constexpr (kScale >= 0) r *= scale[i];
     if constexpr (kBias >= 0) r += bias[i];
-    y.at[i] = store_value<OutputType>(epilogue_at(r, a, row.at, column + i));
+    y.at[i] = store_value<OutputType>(epilogue_at(r, a, at, column + i));
     if constexpr (kSum >= 0) sum.at[i] = store_value<XType>(v[i]);
   }
   if (!live) return;
-  OutputType* to = place<kY, OutputType>(a, row.at) + column;
-  XType* to_sum = place<kSum, XType>(a, row.at) + column;
-  if (EXACT || column + PER <= i64(a.members)) {
-    store_pack(to, row.aligned, y);
-    if constexpr (kSum >= 0) store_pack(to_sum, row.aligned, sum);
-  } else {
-#pragma unroll
-    for (int i = 0; i < PER; ++i) {
-      if (column + i >= i64(a.members)) continue;
-      to[i] = y.at[i];
-      if constexpr (kSum >= 0) to_sum[i] = sum.at[i];
-    }
-  }
-}
-#endif
-
-template <int K, typename T>
-__device__ __forceinline__ V parameter_at(const Arguments& a, const i64* at) {
-  return V(load_value(*place<K, T>(a, at)));
+  store_pack(place<kY, OutputType>(a, at) + column, true, y);
+  if constexpr (kSum >= 0) store_pack(place<kSum, XType>(a, at) + column, true, sum);
 }
 
-// y = f(value, member) * scale + bias, through the epilogue.
-template <typename F>
-__device__ __forceinline__ void emit(const Arguments& a, const Row& row, bool live, F f) {
 #if MODE == 0
+struct Held {
+  static constexpr bool kHeld = HOLD;
+  i64 at[OPERANDS];
+  Pack<XType, PER> x[CHUNKS], residual[RESIDUAL ? CHUNKS : 1];
+  V held[HOLD ? CHUNKS : 1][PER];
+
+  __device__ __forceinline__ static i64 column(int chunk) { return i64(chunk * TPR + int(threadIdx.x) % TPR) * PER; }
+  __device__ __forceinline__ static bool is_there(const Arguments& a, int chunk) {
+    return EXACT || column(chunk) < i64(a.members);
+  }
+  __device__ __forceinline__ V value(int chunk, int i) const {
+    if constexpr (kHeld) return held[HOLD ? chunk : 0][i];
+    return V(load_value(x[chunk].at[i]));
+  }
+
+  __device__ __forceinline__ void fetch(const Arguments& a, u64 lane) {
+    to_lane(a, lane, at);
 #pragma unroll
-  for (int c = 0; c < CHUNKS; ++c) {
-    if (!EXACT && column_of(c) >= i64(a.members)) continue;
-    V v[PER];
-#pragma unroll
-    for (int i = 0; i < PER; ++i) {
-#if HOLD
-      v[i] = row.held[c][i];
-#else
-      v[i] = V(load_value(row.x[c].at[i]));
-#endif
+    for (int c = 0; c < CHUNKS; ++c) {
+      if (is_there(a, c)) load_row_pack<kX, XType>(a, at, column(c), x[c]);
     }
-    emit_pack(a, row, column_of(c), v, live, f);
-  }
-#elif MODE == 1
-#pragma unroll 2
-  for (i64 column = i64(threadIdx.x % TPR) * PER; column < i64(a.members); column += TPR * PER) {
-    Pack<XType, PER> x, residual;
-    load_row_pack(a, kX, row, column, x);
-#if RESIDUAL
-    load_row_pack(a, kResidual, row, column, residual);
-#endif
-    V v[PER];
-    sum_up(a, row, column, x, &residual, v);
-    emit_pack(a, row, column, v, live, f);
-  }
-#else
-  for (u64 member = threadIdx.x % TPR; member < a.members; member += TPR) {
-    i64 at[OPERANDS];
+    if constexpr (kResidual >= 0) {
 #pragma unroll
-    for (int k = 0; k < OPERANDS; ++k) at[k] = row.at[k];
-    to_member(a, member, at);
-    const V v = member_value(a, at);
-    V r = f(v, i64(member));
-    if constexpr (kScale >= 0) r *= parameter_at<kScale, ScaleType>(a, at);
-    if constexpr (kBias >= 0) r += parameter_at<kBias, BiasType>(a, at);
-    const OutputType y = store_value<OutputType>(epilogue_at(r, a, at, 0));
-    if (!live) continue;
-    if constexpr (kSum >= 0) *place<kSum, XType>(a, at) = store_value<XType>(v);
-    *place<kY, OutputType>(a, at) = y;
+      for (int c = 0; c < CHUNKS; ++c) {
+        if (is_there(a, c)) load_row_pack<kResidual, XType>(a, at, column(c), residual[RESIDUAL ? c : 0]);
+      }
+    }
   }
+  __device__ __forceinline__ void hold(const Arguments& a) {
+    if constexpr (kHeld) {
+#pragma unroll
+      for (int c = 0; c < CHUNKS; ++c) {
+        if (is_there(a, c)) sum_up(a, at, column(c), x[c], residual[RESIDUAL ? c : 0], held[HOLD ? c : 0]);
+      }
+    }
+  }
+  template <typename F>
+  __device__ __forceinline__ void each(const Arguments& a, F f) {
+#pragma unroll
+    for (int c = 0; c < CHUNKS; ++c) {
+      if (!is_there(a, c)) continue;
+#pragma unroll
+      for (int i = 0; i < PER; ++i) f(value(c, i), column(c) + i);
+    }
+  }
+  template <typename F>
+  __device__ __forceinline__ void replace(const Arguments& a, F f) {
+#pragma unroll
+    for (int c = 0; c < CHUNKS; ++c) {
+      if (!is_there(a, c)) continue;
+#pragma unroll
+      for (int i = 0; i < PER; ++i) held[HOLD ? c : 0][i] = f(held[HOLD ? c : 0][i]);
+    }
+  }
+  template <typename F>
+  __device__ __forceinline__ void emit(const Arguments& a, bool live, F f) {
+#pragma unroll
+    for (int c = 0; c < CHUNKS; ++c) {
+      if (!is_there(a, c)) continue;
+      V v[PER];
+#pragma unroll
+      for (int i = 0; i < PER; ++i) v[i] = value(c, i);
+      emit_pack(a, at, column(c), v, live, f);
+    }
+  }
+};
+using Fast = Held;
+#else
+struct Again {
+  static constexpr bool kHeld = false;
+  i64 at[OPERANDS];
+
+  __device__ __forceinline__ void fetch(const Arguments& a, u64 lane) { to_lane(a, lane, at); }
+  __device__ __forceinline__ void hold(const Arguments&) {}
+  __device__ __forceinline__ void load(const Arguments& a, i64 column, V (&v)[PER]) {
+    Pack<XType, PER> x, residual;
+    load_row_pack<kX, XType>(a, at, column, x);
+    if constexpr (kResidual >= 0) load_row_pack<kResidual, XType>(a, at, column, residual);
+    sum_up(a, at, column, x, residual, v);
+  }
+  template <typename F>
+  __device__ __forceinline__ void each(const Arguments& a, F f) {
+#pragma unroll 2
+    for (i64 column = i64(threadIdx.x % TPR) * PER; column < i64(a.members); column += TPR * PER) {
+      V v[PER];
+      load(a, column, v);
+#pragma unroll
+      for (int i = 0; i < PER; ++i) f(v[i], column + i);
+    }
+  }
+  template <typename F>
+  __device__ __forceinline__ void emit(const Arguments& a, bool live, F f) {
+#pragma unroll 1
+    for (i64 column = i64(threadIdx.x % TPR) * PER; column < i64(a.members); column += TPR * PER) {
+      V v[PER];
+      load(a, column, v);
+      emit_pack(a, at, column, v, live, f);
+    }
+  }
+};
+using Fast = Again;
 #endif
-}
+#endif
 
 template <int K, typename T>
-__device__ __forceinline__ void store_statistic(const Arguments& a, const Row& row, bool live, V value) {
+__device__ __forceinline__ void store_statistic(const Arguments& a, const i64* at, bool live, V value) {
   if constexpr (K >= 0) {
-    if (live && threadIdx.x % TPR == 0) *place<K, T>(a, row.at) = store_value<T>(value);
+    if (live && threadIdx.x % TPR == 0) *place<K, T>(a, at) = store_value<T>(value);
   }
 }
 
@@ -263,54 +262,49 @@ struct Most {
   __device__ __forceinline__ float operator()(float a, float b) const { return fmaxf(a, b); }
   __device__ __forceinline__ double operator()(double a, double b) const { return fmax(a, b); }
 };
+struct Least {
+  __device__ __forceinline__ i64 operator()(i64 a, i64 b) const { return a < b ? a : b; }
+};
 
-template <int SITE, typename F>
-__device__ __forceinline__ V sum_of(const Arguments& a, const Row& row, int slot, F term) {
+template <int SITE, typename Row, typename F>
+__device__ __forceinline__ V sum_of(const Arguments& a, Row& row, int slot, F term) {
   V sum = 0;
-  each(a, row, [&](V v, i64) { sum += term(v); });
+  row.each(a, [&](V v, i64) { sum += term(v); });
   return together<TPR, SITE>(sum, Plus(), slot);
 }
 
+template <typename Row>
 __device__ __forceinline__ void normalize(const Arguments& a, Row& row, bool live, int slot) {
-#if MODE == 0 && HOLD
-#pragma unroll
-  for (int c = 0; c < CHUNKS; ++c) {
-#if RESIDUAL
-    sum_up(a, row, column_of(c), row.x[c], &row.residual[c], row.held[c]);
-#else
-    sum_up(a, row, column_of(c), row.x[c], nullptr, row.held[c]);
-#endif
-  }
-#endif
+  row.hold(a);
   const V count = V(a.members);
   if constexpr (KIND == kKindLayer || KIND == kKindMoments || KIND == kKindTrain) {
     const V mean = sum_of<0>(a, row, slot, [](V v) { return v; }) / count;
     const V variance = sum_of<1>(a, row, slot, [=](V v) { return (v - mean) * (v - mean); }) / count;
     const V inverse = KIND == kKindMoments ? V(1) / (root(variance) + V(1e-9)) : V(1) / root(variance + V(a.number[0]));
-    emit(a, row, live, [=](V v, i64) { return (v - mean) * inverse; });
-    store_statistic<kMean, MeanType>(a, row, live, mean);
-    store_statistic<kInverse, InverseType>(a, row, live, inverse);
+    row.emit(a, live, [=](V v, i64) { return (v - mean) * inverse; });
+    store_statistic<kMean, MeanType>(a, row.at, live, mean);
+    store_statistic<kInverse, InverseType>(a, row.at, live, inverse);
     if constexpr (KIND == kKindTrain) {
       const V momentum = V(a.number[1]), rest = V(1.0 - a.number[1]);
       if constexpr (kRunningMean >= 0)
         store_statistic<kRunningMean, RunningMeanType>(
-            a, row, live, parameter_at<kGivenMean, GivenMeanType>(a, row.at) * momentum + mean * rest);
+            a, row.at, live, value_at<kGivenMean, GivenMeanType>(a, row.at) * momentum + mean * rest);
       if constexpr (kRunningVariance >= 0)
         store_statistic<kRunningVariance, RunningVarianceType>(
-            a, row, live, parameter_at<kGivenVariance, GivenVarianceType>(a, row.at) * momentum + variance * rest);
+            a, row.at, live, value_at<kGivenVariance, GivenVarianceType>(a, row.at) * momentum + variance * rest);
     }
   } else if constexpr (KIND == kKindRms) {
     const V square = sum_of<0>(a, row, slot, [](V v) { return v * v; }) / count;
     const V inverse = V(1) / root(square + V(a.number[0]));
-    emit(a, row, live, [=](V v, i64) { return v * inverse; });
-    store_statistic<kInverse, InverseType>(a, row, live, inverse);
+    row.emit(a, live, [=](V v, i64) { return v * inverse; });
+    store_statistic<kInverse, InverseType>(a, row.at, live, inverse);
   } else if constexpr (KIND == kKindL1 || KIND == kKindL2) {
     const V sum = sum_of<0>(a, row, slot, [](V v) { return KIND == kKindL1 ? (v < 0 ? -v : v) : v * v; });
     const V norm = KIND == kKindL1 ? sum : root(sum);
-    emit(a, row, live, [=](V v, i64) { return norm == 0 ? V(0) : v / norm; });
+    row.emit(a, live, [=](V v, i64) { return norm == 0 ? V(0) : v / norm; });
   } else {
     V most = -V(infinity());
-    each(a, row, [&](V v, i64 member) {
+    row.each(a, [&](V v, i64 member) {
       // Nothing is greater than a NaN that comes first; later ones are greater than nothing.
       if (KIND == kKindHardmax && v != v && member == 0) v = V(infinity());
       most = Most()(most, v);
@@ -318,46 +312,40 @@ __device__ __forceinline__ void normalize(const Arguments& a, Row& row, bool liv
     most = together<TPR, 0>(most, Most(), slot);
     if constexpr (KIND == kKindHardmax) {
       i64 first = kFar;
-      each(a, row, [&](V v, i64 member) {
+      row.each(a, [&](V v, i64 member) {
         if ((v == most || (v != v && member == 0)) && member < first) first = member;
       });
-      first = together<TPR, 1>(
-          first, [](i64 p, i64 q) { return p < q ? p : q; }, slot);
+      first = together<TPR, 1>(first, Least(), slot);
       if (first == kFar) first = 0;
-      emit(a, row, live, [=](V, i64 member) { return member == first ? V(1) : V(0); });
+      row.emit(a, live, [=](V, i64 member) { return member == first ? V(1) : V(0); });
     } else if constexpr (KIND == kKindLogSoftmax) {
       const V log_sum = logarithm(sum_of<1>(a, row, slot, [=](V v) { return exponential(v - most); }));
-      emit(a, row, live, [=](V v, i64) { return v - most - log_sum; });
-    } else {
-#if MODE == 0 && HOLD
-#pragma unroll
-      for (int c = 0; c < CHUNKS; ++c) {
-#pragma unroll
-        for (int i = 0; i < PER; ++i) row.held[c][i] = exponential(row.held[c][i] - most);
-      }
+      row.emit(a, live, [=](V v, i64) { return v - most - log_sum; });
+    } else if constexpr (Row::kHeld) {
+      row.replace(a, [=](V v) { return exponential(v - most); });
       const V inverse = V(1) / sum_of<1>(a, row, slot, [](V v) { return v; });
-      emit(a, row, live, [=](V v, i64) { return v * inverse; });
-#else
+      row.emit(a, live, [=](V v, i64) { return v * inverse; });
+    } else {
       const V inverse = V(1) / sum_of<1>(a, row, slot, [=](V v) { return exponential(v - most); });
-      emit(a, row, live, [=](V v, i64) { return exponential(v - most) * inverse; });
-#endif
+      row.emit(a, live, [=](V v, i64) { return exponential(v - most) * inverse; });
     }
   }
 }
 
-__device__ __forceinline__ void all_rows(const Arguments& a, bool aligned) {
+// Lanes past the last are worked on as the last, and not written.
+template <typename Row>
+__device__ __forceinline__ void all_lanes(const Arguments& a) {
   const u64 group = threadIdx.x / TPR, step = u64(gridDim.x) * kRows;
   u64 lane = u64(blockIdx.x) * kRows;
   if (lane >= a.lanes) return;
+  const auto inside = [&](u64 l) { return l < a.lanes ? l : a.lanes - 1; };
   int slot = 0;
   Row row;
-  row.aligned = aligned;
-  fetch(a, lane + group, row);
+  row.fetch(a, inside(lane + group));
   while (true) {
 #if PREFETCH
     Row next;
-    next.aligned = aligned;
-    if (lane + step < a.lanes) fetch(a, lane + step + group, next);
+    if (lane + step < a.lanes) next.fetch(a, inside(lane + step + group));
 #endif
     normalize(a, row, lane + group < a.lanes, slot);
     lane += step;
@@ -366,14 +354,14 @@ __device__ __forceinline__ void all_rows(const Arguments& a, bool aligned) {
 #if PREFETCH
     row = next;
 #else
-    fetch(a, lane + group, row);
+    row.fetch(a, inside(lane + group));
 #endif
   }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) norm_lanes(const __grid_constant__ Arguments a) {
-  if (MODE < 2 && a.aligned == (u64(1) << OPERANDS) - 1)
-    all_rows(a, true);
-  else
-    all_rows(a, false);
+#if MODE < 2
+  if (a.aligned == (u64(1) << OPERANDS) - 1) return all_lanes<Fast>(a);
+#endif
+  all_lanes<Anywhere>(a);
 }

@@ -72,7 +72,17 @@ Geometry geometry(const Problem& p, const LaneView& view, const Tile& tile) {
   g.mode = mode_of(view);
   const int64_t lanes = view.lane_count(), members = view.member_count();
   g.per = g.mode == Mode::kAny ? 1 : 128 / info(p.input(0).dtype).bits;
-  if (g.mode == Mode::kColumns) g.per = std::min(g.per, 8);
+  // As many elements a pack as keep all packs at multiples of it.
+  const auto divides = [&](int64_t v) {
+    while (g.per > 1 && v % g.per) g.per /= 2;
+  };
+  if (g.mode == Mode::kColumns) {
+    divides(view.lanes.extents.back());
+    if (members > 1) divides(view.members.strides[0][0]);
+  }
+  for (int a = 0; a < view.lanes.axes(); ++a)
+    if (const int64_t stride = view.lanes.strides[0][size_t(a)]; view.lanes.extents[size_t(a)] > 1)
+      if (g.mode == Mode::kRows || a + 1 < view.lanes.axes()) divides(stride);
   g.threads_a_lane = tile.size[0], g.unroll = tile.size[1];
   int64_t units = members;
   if (g.mode == Mode::kColumns) {
@@ -197,9 +207,10 @@ void launch_reduce(Fold fold, const KernelCall& call, const Buffers& buffers, St
   if (g.mode == Mode::kColumns) {
     // Packs lie along the lanes: their strides, but for the innermost, and the members' have to keep to whole words.
     const int64_t bytes = info(p.input(0).dtype).bits / 8, word = std::min<int64_t>(16, g.per * bytes);
-    bool whole = words[0] % uint64_t(word) == 0 && view.members.strides[0][0] * bytes % word == 0;
+    bool whole =
+        words[0] % uint64_t(word) == 0 && (view.member_count() == 1 || view.members.strides[0][0] * bytes % word == 0);
     for (int a = 0; a + 1 < view.lanes.axes(); ++a)
-      whole = whole && view.lanes.strides[0][size_t(a)] * bytes % word == 0;
+      whole = whole && (view.lanes.extents[size_t(a)] == 1 || view.lanes.strides[0][size_t(a)] * bytes % word == 0);
     lanes_set_aligned(words, 0, whole);
   }
   Split split{reinterpret_cast<uint64_t>(buffers.workspace), uint32_t(g.splits), 0, uint32_t(fold),

@@ -129,21 +129,18 @@ __device__ __forceinline__ void take(const Split& s, State& state, V v, i64 inde
 
 // Several members: one rescaling of a sum of exponentials for all of them.
 template <int N>
-__device__ __forceinline__ void take_all(const Split& s, State& state, const V (&v)[N], int count, i64 index) {
+__device__ __forceinline__ void take_all(const Split& s, State& state, const V (&v)[N], i64 index) {
 #if IS_EXP
   V most = state.v;
 #pragma unroll
-  for (int i = 0; i < N; ++i)
-    if (i < count) most = nan_max(most, v[i]);
+  for (int i = 0; i < N; ++i) most = nan_max(most, v[i]);
   V sum = rescaled(state.sum, state.v, most);
 #pragma unroll
-  for (int i = 0; i < N; ++i)
-    if (i < count) sum += rescaled(V(1), v[i], most);
+  for (int i = 0; i < N; ++i) sum += rescaled(V(1), v[i], most);
   state.v = most, state.sum = sum;
 #else
 #pragma unroll
-  for (int i = 0; i < N; ++i)
-    if (i < count) take(s, state, v[i], index + i);
+  for (int i = 0; i < N; ++i) take(s, state, v[i], index + i);
 #endif
 }
 
@@ -258,36 +255,36 @@ __device__ __forceinline__ void fold_stage(const Arguments& a, const Split& s, b
   u64 from, to;
   part(s, (a.members + PER - 1) / PER, from, to);
   State state = nothing(s);
-  u64 unit = from + threadIdx.x % TPR;
-  const u64 whole = a.members / PER < to ? a.members / PER : to;
-  for (; unit + (UNROLL - 1) * TPR < whole; unit += UNROLL * TPR) {
-    Pack<XType, PER> pack[UNROLL];
+  u64 member = from * PER + threadIdx.x % TPR;  // of those that are taken one by one
+  const u64 end = to * PER < a.members ? to * PER : a.members;
+  if (aligned) {
+    const u64 whole = end / PER;
+    u64 unit = from + threadIdx.x % TPR;
+    for (; unit + (UNROLL - 1) * TPR < whole; unit += UNROLL * TPR) {
+      Pack<XType, PER> pack[UNROLL];
 #pragma unroll
-    for (int u = 0; u < UNROLL; ++u) load_pack(x + (unit + u * TPR) * PER, aligned, pack[u]);
+      for (int u = 0; u < UNROLL; ++u) load_pack(x + (unit + u * TPR) * PER, true, pack[u]);
 #pragma unroll
-    for (int u = 0; u < UNROLL; ++u) {
+      for (int u = 0; u < UNROLL; ++u) {
+        V v[PER];
+#pragma unroll
+        for (int i = 0; i < PER; ++i) v[i] = V(load_value(pack[u].at[i]));
+        take_all(s, state, v, i64((unit + u * TPR) * PER));
+      }
+    }
+#pragma unroll 1
+    for (; unit < whole; unit += TPR) {
+      Pack<XType, PER> pack;
+      load_pack(x + unit * PER, true, pack);
       V v[PER];
 #pragma unroll
-      for (int i = 0; i < PER; ++i) v[i] = V(load_value(pack[u].at[i]));
-      take_all(s, state, v, PER, i64((unit + u * TPR) * PER));
-    }
-  }
-  for (; unit < to; unit += TPR) {
-    V v[PER];
-    const u64 left = a.members - unit * PER;
-    const int count = left < PER ? int(left) : PER;
-    if (count == PER) {
-      Pack<XType, PER> pack;
-      load_pack(x + unit * PER, aligned, pack);
-#pragma unroll
       for (int i = 0; i < PER; ++i) v[i] = V(load_value(pack.at[i]));
-    } else {
-#pragma unroll
-      for (int i = 0; i < PER; ++i)
-        if (i < count) v[i] = V(load_value(x[unit * PER + i]));
+      take_all(s, state, v, i64(unit * PER));
     }
-    take_all(s, state, v, count, i64(unit * PER));
+    member = (whole > from ? whole : from) * PER + threadIdx.x % TPR;
   }
+#pragma unroll 1
+  for (; member < end; member += TPR) take(s, state, V(load_value(x[member])), i64(member));
   state = join_group<TPR>(s, state);
   if (live && threadIdx.x % TPR == 0) leave(a, s, state, lane, at);
 }
@@ -312,11 +309,11 @@ __device__ __forceinline__ void fold_stage(const Arguments& a, const Split& s, b
   u64 from, to;
   part(s, a.members, from, to);
   u64 member = from + threadIdx.x / 32;
-  if (count == PER) {
+  if (aligned && count == PER) {
     for (; member + (UNROLL - 1) * kDeep < to; member += UNROLL * kDeep) {
       Pack<XType, PER> pack[UNROLL];
 #pragma unroll
-      for (int u = 0; u < UNROLL; ++u) load_pack(x + i64(member + u * kDeep) * stride, aligned, pack[u]);
+      for (int u = 0; u < UNROLL; ++u) load_pack(x + i64(member + u * kDeep) * stride, true, pack[u]);
 #pragma unroll
       for (int u = 0; u < UNROLL; ++u) {
 #pragma unroll
@@ -324,6 +321,7 @@ __device__ __forceinline__ void fold_stage(const Arguments& a, const Split& s, b
       }
     }
   }
+#pragma unroll 1
   for (; member < to; member += kDeep) {
 #pragma unroll
     for (int i = 0; i < PER; ++i)
@@ -370,7 +368,7 @@ __device__ __forceinline__ void fold_stage(const Arguments& a, const Split& s, b
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     reduce_lanes(const __grid_constant__ Arguments a, const __grid_constant__ Split s) {
-  // Two copies of the loop, so that its loads are not parted by branches.
+  // What is not aligned has a loop of its own: branches would part the loads.
   if (s.stage)
     join_stage(a, s);
   else if (MODE < 2 && is_aligned(a, kX))
