@@ -154,7 +154,7 @@ __device__ __forceinline__ void turn(const Piece& p) {
 }
 #endif
 
-extern "C" __global__ void __launch_bounds__(THREADS) move_pieces(const __grid_constant__ Arguments a) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) move_pieces(const __grid_constant__ Arguments a) {
   int k = 0;
 #pragma unroll 1
   while (k + 1 < PIECES && blockIdx.x >= a.piece[k + 1].first) ++k;

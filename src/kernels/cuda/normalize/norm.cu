@@ -359,7 +359,7 @@ __device__ __forceinline__ void all_lanes(const Arguments& a) {
   }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) norm_lanes(const __grid_constant__ Arguments a) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_lanes(const __grid_constant__ Arguments a) {
 #if MODE < 2
   if (a.aligned == (u64(1) << OPERANDS) - 1) return all_lanes<Fast>(a);
 #endif
