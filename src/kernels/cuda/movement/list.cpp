@@ -4,6 +4,13 @@
 
 namespace ridgeline::cuda {
 
-std::span<const Kernel* const> movement_kernels() { return move_kernels(); }
+std::span<const Kernel* const> movement_kernels() {
+  static const std::vector<const Kernel*> list = [] {
+    std::vector<const Kernel*> all(move_kernels().begin(), move_kernels().end());
+    all.insert(all.end(), pick_kernels().begin(), pick_kernels().end());
+    return all;
+  }();
+  return list;
+}
 
 }  // namespace ridgeline::cuda

@@ -191,7 +191,7 @@ void launch_moves(CopyPlanner planner, const KernelCall& call, const Buffers& bu
       words[begin + 2] = UINT64_MAX;
     }
     void* parameters[] = {words.data()};
-    launch(call.state_as<LoadedKernel>(), {blocks}, kThreads, stream, parameters);
+    launch(call.state_as<LoadedKernel>(), {blocks}, kThreads, stream, parameters, {.dependent = true});
   }
 }
 

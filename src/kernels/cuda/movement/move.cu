@@ -155,6 +155,8 @@ __device__ __forceinline__ void turn(const Piece& p) {
 #endif
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) move_pieces(const __grid_constant__ Arguments a) {
+  release_dependents();
+  wait_for_predecessor();
   int k = 0;
 #pragma unroll 1
   while (k + 1 < PIECES && blockIdx.x >= a.piece[k + 1].first) ++k;

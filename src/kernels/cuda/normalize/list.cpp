@@ -4,6 +4,13 @@
 
 namespace ridgeline::cuda {
 
-std::span<const Kernel* const> normalize_kernels() { return norm_kernels(); }
+std::span<const Kernel* const> normalize_kernels() {
+  static const std::vector<const Kernel*> list = [] {
+    std::vector<const Kernel*> all(norm_kernels().begin(), norm_kernels().end());
+    all.push_back(&kBatchNorm);
+    return all;
+  }();
+  return list;
+}
 
 }  // namespace ridgeline::cuda

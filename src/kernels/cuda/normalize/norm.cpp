@@ -145,7 +145,7 @@ void launch_norm(const NormForm& form, const KernelCall& call, const Buffers& bu
     const int resident = std::max(1, std::min(2048, 65536 / registers) / g.block);
     blocks = std::min<int64_t>(blocks, int64_t(target().multiprocessors) * resident);
   }
-  launch(kernel, {blocks}, g.block, stream, parameters);
+  launch(kernel, {blocks}, g.block, stream, parameters, {.dependent = true});
 }
 
 template <const NormForm& kForm, bool kRows>

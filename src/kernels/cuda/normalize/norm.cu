@@ -360,6 +360,8 @@ __device__ __forceinline__ void all_lanes(const Arguments& a) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_lanes(const __grid_constant__ Arguments a) {
+  release_dependents();
+  wait_for_predecessor();
 #if MODE < 2
   if (a.aligned == (u64(1) << OPERANDS) - 1) return all_lanes<Fast>(a);
 #endif

@@ -25,6 +25,6 @@ inline constexpr std::string_view kNormRoles[] = {
 
 std::span<const Kernel* const> norm_kernels();
 
-extern const Kernel kBatchNorm, kLrn;
+extern const Kernel kBatchNorm;
 
 }  // namespace ridgeline::cuda

@@ -17,6 +17,7 @@ constexpr int64_t kSlotBytes = 16;
 constexpr int kMostSplits = 1024;
 constexpr std::string_view kRoles[] = {"X", "Y"};
 
+bool is_global(const Problem& p) { return p.op->family == "pool"; }
 bool is_arg(Fold fold) { return fold == Fold::kArgMax || fold == Fold::kArgMin; }
 
 LaneView view_of(Fold fold, const Problem& p) {
@@ -25,11 +26,13 @@ LaneView view_of(Fold fold, const Problem& p) {
   LaneView view;
   view.extents = x.shape();
   view.member.assign(size_t(rank), 0);
-  if (is_arg(fold)) {
+  if (is_global(p)) {
+    for (size_t a = 2; a < view.member.size(); ++a) view.member[a] = 1;
+  } else if (is_arg(fold)) {
     const int64_t axis = p.integer("axis");
     view.member[size_t(axis < 0 ? axis + rank : axis)] = 1;
   } else {
-    const std::vector<int64_t> given = p.values(1);
+    const std::vector<int64_t> given = p.has(1) ? p.values(1) : std::vector<int64_t>{};
     for (int64_t axis : given) view.member[size_t(axis < 0 ? axis + rank : axis)] = 1;
     if (given.empty() && !p.flag("noop_with_empty_axes")) view.member.assign(size_t(rank), 1);
   }
@@ -38,7 +41,7 @@ LaneView view_of(Fold fold, const Problem& p) {
     same.push_back(a);
     if (!view.member[size_t(a)])
       of_output.push_back(a);
-    else if (p.flag("keepdims"))
+    else if (is_global(p) || p.flag("keepdims"))
       of_output.push_back(-1);
   }
   view.operands.push_back({"X", x.dtype, 0, -1, spread_strides(x.layout, same, size_t(rank))});
@@ -136,6 +139,8 @@ std::vector<Tile> tiles_of(Fold fold, const Problem& p) {
 }
 
 Support supports(Fold fold, const Problem& p) {
+  if (p.op->name == "GlobalLpPool" && p.integer("p") != (fold == Fold::kL1 ? 1 : 2))
+    return no("p = {}: this one is for {}", p.integer("p"), fold == Fold::kL1 ? 1 : 2);
   if (!is_arg(fold) && p.has(1) && !p.input(1).constant) return no("the axes are not known before the run");
   const LaneView view = view_of(fold, p);
   if (const std::string reason = lanes_reject(view, p); !reason.empty()) return no("{}", reason);
@@ -217,10 +222,11 @@ void launch_reduce(Fold fold, const KernelCall& call, const Buffers& buffers, St
               is_arg(fold) && p.flag("select_last_index") ? 1u : 0u};
   void* parameters[] = {words.data(), &split};
   const LoadedKernel& kernel = call.state_as<LoadedKernel>();
-  launch(kernel, {g.blocks, g.splits}, kBlock, stream, parameters);
+  launch(kernel, {g.blocks, g.splits}, kBlock, stream, parameters, {.dependent = true});
   if (g.splits == 1) return;
   split.stage = 1;
-  launch(kernel, {(view.lane_count() + kBlock / 32 - 1) / (kBlock / 32)}, kBlock, stream, parameters);
+  launch(kernel, {(view.lane_count() + kBlock / 32 - 1) / (kBlock / 32)}, kBlock, stream, parameters,
+         {.dependent = true});
 }
 
 template <Fold kFold>
@@ -253,6 +259,10 @@ constexpr Kernel kReductions[] = {
     reduction<Fold::kSumSquare>("cuda.reduce_sum_square", "ReduceSumSquare"),
     reduction<Fold::kArgMax>("cuda.arg_max", "ArgMax"),
     reduction<Fold::kArgMin>("cuda.arg_min", "ArgMin"),
+    reduction<Fold::kMean>("cuda.global_average_pool", "GlobalAveragePool"),
+    reduction<Fold::kMax>("cuda.global_max_pool", "GlobalMaxPool"),
+    reduction<Fold::kL1>("cuda.global_l1_pool", "GlobalLpPool"),
+    reduction<Fold::kL2>("cuda.global_l2_pool", "GlobalLpPool"),
 };
 
 }  // namespace

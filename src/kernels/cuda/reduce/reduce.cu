@@ -368,6 +368,8 @@ __device__ __forceinline__ void fold_stage(const Arguments& a, const Split& s, b
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     reduce_lanes(const __grid_constant__ Arguments a, const __grid_constant__ Split s) {
+  release_dependents();
+  wait_for_predecessor();
   // What is not aligned has a loop of its own: branches would part the loads.
   if (s.stage)
     join_stage(a, s);
