@@ -329,9 +329,14 @@ void pack_b(const Problem& p, const PackedB& pack, const Tensor& source, void* p
 }
 
 std::string product_source(const Problem& p, const Product& product) {
-  return fmt::format("using AType = {};\nusing BType = {};\n#define AXES {}\n#define OPERANDS {}\n{}{}",
+  // Operands of the epilogue may lie at odd places, which is known at launch alone: pairs are loaded by a function that
+  // looks (matmul/pairs.cu).
+  std::string epilogue = epilogue_source(product.tail, 1).code;
+  for (size_t at = 0; (at = epilogue.find("load_pair(", at)) != std::string::npos; at += 14)
+    epilogue.replace(at, 9, "load_pair_any");
+  return fmt::format("using AType = {};\nusing BType = {};\n#define AXES {}\n#define OPERANDS {}\n{}{}{}",
                      storage_type(p.input(0).dtype), storage_type(p.input(product.b_input).dtype), kBatchAxes,
-                     product.further.size(), epilogue_source(product.tail, 1).code, embedded("matmul/arguments.cu"));
+                     product.further.size(), embedded("matmul/pairs.cu"), epilogue, embedded("matmul/arguments.cu"));
 }
 
 std::vector<uint64_t> argument_words(const Product& product, const Buffers& buffers) {

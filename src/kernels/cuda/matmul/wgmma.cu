@@ -1,11 +1,11 @@
-// Products on the matrix units of sm_90: bulk tensor copies into a ring of stages, one warp that starts them, and
-// CONSUMERS warpgroups of MW x 64 rows that multiply from shared memory. Blocks stay and take tile after tile; with
-// SPLIT > 1 a cluster shares k, and its sums meet in shared memory.
+// Products on the matrix units of sm_90: bulk tensor copies into two rings of stages, one thread each that starts them,
+// and CONSUMERS warpgroups of MW x 64 rows that multiply from shared memory. Blocks stay and take tile after tile. With
+// SPLIT > 1 a cluster shares k: its blocks send each other columns of sums, and each finishes its own.
 //
-// Given: BM = 64 * CONSUMERS * MW, BN, STAGES, CONSUMERS, MW, SPLIT, ROUND (row blocks of 64 that are staged at once),
-// A_ALONG_K, B_ALONG_K (how rows of 128 bytes lie in shared memory), B_CONSTANT, BATCH (axes), EVEN_N, BLOCKS,
-// PRODUCER_REGISTERS, CONSUMER_REGISTERS (0: as compiled), STAGED (16-bit results go through shared memory), STAGING
-// (offset), BARRIERS (offset).
+// Given: BM = 64 * CONSUMERS * MW, BN, A_STAGES, B_STAGES, CONSUMERS, MW, SPLIT, A_ROWS (of a stage; fewer than BM
+// where no tile has more), ROUND (row blocks of 64 that are staged at once), A_ALONG_K, B_ALONG_K (how rows of 128
+// bytes lie in shared memory), B_CONSTANT, BATCH (axes), EVEN_N, BLOCKS, PRODUCER_REGISTERS, CONSUMER_REGISTERS (0: as
+// compiled), STAGED (16-bit results go through shared memory); offsets: B_RING, EXCHANGE, STAGING, BARRIERS.
 //
 // Sources: PTX ISA 8.0, 9.7.15 (wgmma, its descriptors), 9.7.8.24 (bulk copies), 9.7.12.15 (mbarrier).
 
@@ -27,11 +27,13 @@ struct Geometry {
 constexpr int kStepBytes = 128;  // of k, in a row of a stage
 constexpr int kStep = kStepBytes / sizeof(AType);
 constexpr int kColumnBlocks = (BN + 63) / 64;
-constexpr int kABytes = BM * kStepBytes, kBBytes = B_ALONG_K ? BN * kStepBytes : kColumnBlocks * 64 * kStepBytes;
-constexpr int kStageBytes = kABytes + kBBytes;
+constexpr int kABytes = A_ROWS * kStepBytes;
+constexpr int kBBytes = B_ALONG_K ? BN * kStepBytes : kColumnBlocks * 64 * kStepBytes;
 constexpr int kConsumerThreads = 128 * CONSUMERS;
-constexpr int kThreads = kConsumerThreads + (CONSUMERS == 1 ? 32 : 128);
-constexpr int kStagedBytes = ROUND * 64 * BN * 2;  // of one warpgroup
+constexpr int kThreads = kConsumerThreads + (CONSUMERS == 1 ? 64 : 128);
+constexpr int kPart = BN / SPLIT;                     // columns that a block finishes
+constexpr int kStagedBytes = ROUND * 64 * kPart * 2;  // of one warpgroup
+static_assert(BN % (8 * SPLIT) == 0, "whole blocks of 8 columns");
 
 __device__ __forceinline__ u32 shared_address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
 __device__ __forceinline__ void barrier_init(u32 at, u32 count) {
@@ -114,7 +116,7 @@ __device__ __forceinline__ Here here_of(u32 tile, const Geometry& g, const Argum
   return h;
 }
 // An operand that is broadcast along an axis stays at 0 there.
-__device__ __forceinline__ Place own(const Place& at, u32 mask) {
+__device__ __forceinline__ Place own_place(const Place& at, u32 mask) {
   Place q = at;
 #pragma unroll
   for (int i = 0; i < 2; ++i) q.c[i] = (mask >> i) & 1 ? at.c[i] : 0;
@@ -126,7 +128,7 @@ __device__ __forceinline__ void load_a(u32 to, const Maps& maps, u32 barrier, in
   load_box(to, &maps.a, barrier, k, row, at);
 #else
 #pragma unroll
-  for (int i = 0; i < BM / 64; ++i) load_box(to + i * 64 * kStepBytes, &maps.a, barrier, row + i * 64, k, at);
+  for (int i = 0; i < A_ROWS / 64; ++i) load_box(to + i * 64 * kStepBytes, &maps.a, barrier, row + i * 64, k, at);
 #endif
 }
 __device__ __forceinline__ void load_b(u32 to, const Maps& maps, u32 barrier, int k, int column, const Place& at) {
@@ -165,7 +167,7 @@ __device__ __forceinline__ u32 pack_pair(float a, float b) {
 
 // W columns of 64 rows into shared memory, swizzled as the box of that width is.
 template <int W, int FIRST>
-__device__ __forceinline__ void stage_columns(const float (&sum)[BN / 2], u32 to, int warp, int lane) {
+__device__ __forceinline__ void stage_columns(const float (&sum)[kPart / 2], u32 to, int warp, int lane) {
   const int matrix = lane >> 3, row = warp * 16 + (matrix & 1) * 8 + (lane & 7);
   const u32 at = to + row * (W * 2);
   if constexpr (W == 8) {
@@ -186,32 +188,32 @@ __device__ __forceinline__ void stage_columns(const float (&sum)[BN / 2], u32 to
     }
   }
 }
-constexpr int kWide = BN / 64 * 64, kAt32 = kWide, kAt16 = kAt32 + (BN & 32), kAt8 = kAt16 + (BN & 16);
+constexpr int kWide = kPart / 64 * 64, kAt32 = kWide, kAt16 = kAt32 + (kPart & 32), kAt8 = kAt16 + (kPart & 16);
 template <int FIRST = 0>
-__device__ __forceinline__ void stage_block(const float (&sum)[BN / 2], u32 to, int warp, int lane) {
+__device__ __forceinline__ void stage_block(const float (&sum)[kPart / 2], u32 to, int warp, int lane) {
   if constexpr (FIRST < kWide) {
     stage_columns<64, FIRST>(sum, to + FIRST * 128, warp, lane);
     stage_block<FIRST + 64>(sum, to, warp, lane);
   } else {
-    if constexpr ((BN & 32) != 0) stage_columns<32, kAt32>(sum, to + kAt32 * 128, warp, lane);
-    if constexpr ((BN & 16) != 0) stage_columns<16, kAt16>(sum, to + kAt16 * 128, warp, lane);
-    if constexpr ((BN & 8) != 0) stage_columns<8, kAt8>(sum, to + kAt8 * 128, warp, lane);
+    if constexpr ((kPart & 32) != 0) stage_columns<32, kAt32>(sum, to + kAt32 * 128, warp, lane);
+    if constexpr ((kPart & 16) != 0) stage_columns<16, kAt16>(sum, to + kAt16 * 128, warp, lane);
+    if constexpr ((kPart & 8) != 0) stage_columns<8, kAt8>(sum, to + kAt8 * 128, warp, lane);
   }
 }
 __device__ __forceinline__ void store_block(const Maps& maps, u32 from, int column, int row, const Place& at) {
 #pragma unroll
   for (int c = 0; c < kWide; c += 64) store_box(from + c * 128, &maps.y[0], column + c, row, at);
-  if (BN & 32) store_box(from + kAt32 * 128, &maps.y[1], column + kAt32, row, at);
-  if (BN & 16) store_box(from + kAt16 * 128, &maps.y[2], column + kAt16, row, at);
-  if (BN & 8) store_box(from + kAt8 * 128, &maps.y[3], column + kAt8, row, at);
+  if (kPart & 32) store_box(from + kAt32 * 128, &maps.y[1], column + kAt32, row, at);
+  if (kPart & 16) store_box(from + kAt16 * 128, &maps.y[2], column + kAt16, row, at);
+  if (kPart & 8) store_box(from + kAt8 * 128, &maps.y[3], column + kAt8, row, at);
 }
 
 // Staged columns of 64 rows to where no bulk copy can: neighbours to neighbours, one element each.
 __device__ __forceinline__ void copy_block(const unsigned char* from, OutputType* out, const Arguments& p, i64 row,
                                            i64 column, int thread) {
 #pragma unroll 1
-  for (int i = thread; i < 64 * BN; i += 128) {
-    const int r = i / BN, c = i % BN;
+  for (int i = thread; i < 64 * kPart; i += 128) {
+    const int r = i / kPart, c = i % kPart;
     const int first = c < kWide ? c / 64 * 64 : c < kAt16 ? kAt32 : c < kAt8 ? kAt16 : kAt8;
     const int width = c < kWide ? 64 : c < kAt16 ? 32 : c < kAt8 ? 16 : 8;
     const int pattern = width == 64 ? r & 7 : width == 32 ? (r >> 1) & 3 : width == 16 ? (r >> 2) & 1 : 0;
@@ -225,39 +227,147 @@ __device__ __forceinline__ void copy_block(const unsigned char* from, OutputType
 
 #if SPLIT > 1
 #define CLUSTER __cluster_dims__(SPLIT, 1, 1)
-constexpr int kPitch = BN + (40 - BN % 32) % 32;  // 8 more than a multiple of 32: quads of rows meet all banks
-__device__ __forceinline__ void cluster_barrier() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-__device__ __forceinline__ float4 load_remote(u32 at, u32 rank) {
-  float4 v;
-  asm volatile("{.reg .b32 a; mapa.shared::cluster.u32 a, %4, %5; ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [a];}"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-               : "r"(at), "r"(rank)
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+__device__ __forceinline__ void store_remote(u32 at, float a, float b, float c, float d) {
+  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(at), "f"(a), "f"(b), "f"(c), "f"(d)
                : "memory");
-  return v;
+}
+constexpr int kLineBytes = 128 * 16;                                   // four sums of each thread of a warpgroup
+constexpr int kSlotBytes = CONSUMERS * MW * (kPart / 8) * kLineBytes;  // what one block sends another
+
+// Columns of sums to those who finish them; `own` becomes the block's own, added up in the order of the blocks.
+__device__ __forceinline__ void exchange(const float (&sum)[MW][BN / 2], float (&own)[MW][kPart / 2], u32 base,
+                                         const unsigned char* memory, u32 rank, int thread) {
+  const u32 mine = (thread >> 7) * MW * (kPart / 8) * kLineBytes + (thread & 127) * 16;
+  cluster_wait();  // everybody has started
+#pragma unroll
+  for (u32 to = 0; to < SPLIT; ++to) {
+    if (to == rank) {
+#pragma unroll
+      for (int m = 0; m < MW; ++m)
+#pragma unroll
+        for (int i = 0; i < kPart / 2; ++i) own[m][i] = sum[m][to * (kPart / 2) + i];
+    } else {
+      u32 at;
+      asm("mapa.shared::cluster.u32 %0, %1, %2;"
+          : "=r"(at)
+          : "r"(base + EXCHANGE + (rank < to ? rank : rank - 1) * kSlotBytes + mine), "r"(to));
+#pragma unroll
+      for (int m = 0; m < MW; ++m)
+#pragma unroll
+        for (int q = 0; q < kPart / 8; ++q) {
+          const float* const v = &sum[m][to * (kPart / 2) + 4 * q];
+          store_remote(at + (m * (kPart / 8) + q) * kLineBytes, v[0], v[1], v[2], v[3]);
+        }
+    }
+  }
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  cluster_wait();
+#pragma unroll
+  for (int from = 0; from < SPLIT - 1; ++from)
+#pragma unroll
+    for (int m = 0; m < MW; ++m)
+#pragma unroll
+      for (int q = 0; q < kPart / 8; ++q) {
+        const float4 v = *reinterpret_cast<const float4*>(memory + EXCHANGE + from * kSlotBytes + mine +
+                                                          (m * (kPart / 8) + q) * kLineBytes);
+        own[m][4 * q] += v.x, own[m][4 * q + 1] += v.y, own[m][4 * q + 2] += v.z, own[m][4 * q + 3] += v.w;
+      }
 }
 #else
 #define CLUSTER
 #endif
 
+// A ring of stages: where it stands, and the parity to wait for.
+struct Ring {
+  u32 stage, parity;
+  __device__ __forceinline__ void next(u32 stages) {
+    if (++stage == stages) stage = 0, parity ^= 1;
+  }
+};
+
+// The sums of a tile, finished and stored: rows from `row`, columns from `column`.
+__device__ __forceinline__ void finish(float (&sum)[MW][kPart / 2], const Maps& maps, const Arguments& p,
+                                       const Geometry& g, const Here& h, u32 base, unsigned char* memory, int thread) {
+  const BatchPlace place = place_of_batch(p, h.batch);
+  const Epilogue e = epilogue_at(p, place);
+  OutputType* const out = (OutputType*)p.y.address + place.y;
+  const int group = thread >> 7, lane = thread & 31, warp = (thread >> 5) & 3;
+  const i64 row0 = h.row + group * MW * 64 + warp * 16 + (lane >> 2), column0 = h.column + 2 * (lane & 3);
+#pragma unroll
+  for (int m = 0; m < MW; ++m)
+#pragma unroll
+    for (int q = 0; q < kPart / 8; ++q) {
+      finish_pair(sum[m][4 * q], sum[m][4 * q + 1], e, p, row0 + m * 64, column0 + 8 * q);
+      finish_pair(sum[m][4 * q + 2], sum[m][4 * q + 3], e, p, row0 + m * 64 + 8, column0 + 8 * q);
+    }
+#if STAGED
+  const u32 staged = base + STAGING + group * kStagedBytes;
+  const bool starts = (thread & 127) == 0;
+#pragma unroll
+  for (int m0 = 0; m0 < MW; m0 += ROUND) {
+    // What was stored from this memory before has been read.
+    if (starts) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+    asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
+#pragma unroll
+    for (int m = m0; m < m0 + ROUND; ++m) stage_block(sum[m], staged + (m - m0) * 64 * kPart * 2, warp, lane);
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
+    if (!g.bulk_store) {
+      for (int m = m0; m < m0 + ROUND; ++m)
+        copy_block(memory + STAGING + group * kStagedBytes + (m - m0) * 64 * kPart * 2, out, p,
+                   h.row + (group * MW + m) * 64, h.column, thread & 127);
+    } else if (starts) {
+#pragma unroll
+      for (int m = m0; m < m0 + ROUND; ++m)
+        store_block(maps, staged + (m - m0) * 64 * kPart * 2, int(h.column), int(h.row) + (group * MW + m) * 64, h.y);
+      asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    }
+  }
+#else
+  constexpr int kWord = sizeof(OutputType) * 2;
+  const bool words = p.y.column == 1 && u64(out) % kWord == 0 && p.y.row % 2 == 0;
+#pragma unroll
+  for (int m = 0; m < MW; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const i64 row = row0 + m * 64 + half * 8;
+      if (row >= p.m) continue;
+      OutputType* const line = out + row * p.y.row + column0 * p.y.column;
+#pragma unroll
+      for (int q = 0; q < kPart / 8; ++q) {
+        const i64 column = column0 + 8 * q;
+        Pack<OutputType, 2> v;
+        v.at[0] = store_value<OutputType>(sum[m][4 * q + 2 * half]);
+        v.at[1] = store_value<OutputType>(sum[m][4 * q + 2 * half + 1]);
+        if (words && column + 2 <= p.n) {
+          store_pack(line + 8 * q, true, v);
+        } else {
+          if (column < p.n) line[8 * q * p.y.column] = v.at[0];
+          if (column + 1 < p.n) line[(8 * q + 1) * p.y.column] = v.at[1];
+        }
+      }
+    }
+#endif
+}
+
 extern "C" __global__ void CLUSTER __launch_bounds__(kThreads, BLOCKS)
     matmul_wgmma(const __grid_constant__ Maps maps, const __grid_constant__ Arguments p,
                  const __grid_constant__ Geometry g) {
   extern __shared__ __align__(1024) unsigned char memory[];
-  const u32 base = shared_address(memory), full = base + BARRIERS, empty = full + 8 * STAGES;
+  const u32 base = shared_address(memory), a_full = base + BARRIERS, a_empty = a_full + 8 * A_STAGES;
+  const u32 b_full = a_empty + 8 * A_STAGES, b_empty = b_full + 8 * B_STAGES;
   const int thread = threadIdx.x;
   if (thread == 0) {
-    for (int i = 0; i < STAGES; ++i) {
-      barrier_init(full + 8 * i, 1);
-      barrier_init(empty + 8 * i, 4 * CONSUMERS);
-    }
+    for (int i = 0; i < A_STAGES; ++i) barrier_init(a_full + 8 * i, 1), barrier_init(a_empty + 8 * i, 4 * CONSUMERS);
+    for (int i = 0; i < B_STAGES; ++i) barrier_init(b_full + 8 * i, 1), barrier_init(b_empty + 8 * i, 4 * CONSUMERS);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
   const u32 all_steps = u32((p.k + kStep - 1) / kStep);
 #if SPLIT > 1
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
   const u32 rank = blockIdx.x % SPLIT, first = blockIdx.x / SPLIT, stride = gridDim.x / SPLIT;
   const u32 step0 = all_steps * rank / SPLIT, steps = all_steps * (rank + 1) / SPLIT - step0;
 #else
@@ -269,55 +379,60 @@ extern "C" __global__ void CLUSTER __launch_bounds__(kThreads, BLOCKS)
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(PRODUCER_REGISTERS));
 #endif
     if (thread == kConsumerThreads) {
-      asm volatile("prefetch.tensormap [%0];" ::"l"(&maps.a) : "memory");
       asm volatile("prefetch.tensormap [%0];" ::"l"(&maps.b) : "memory");
-      u32 stage = 0, parity = 1, early = 0;
-#if B_CONSTANT
-      // Weights do not wait for the kernel before this one.
-      if (first < g.tiles) {
-        const Here h = here_of(first, g, p);
-        early = steps < STAGES ? steps : STAGES;
-        for (u32 i = 0; i < early; ++i) {
-          barrier_expect(full + 8 * i, kStageBytes);
-          load_b(base + i * kStageBytes + kABytes, maps, full + 8 * i, int((step0 + i) * kStep), int(h.column),
-                 own(h.y, g.b_batched));
-        }
-      }
+#if !B_CONSTANT
+      asm volatile("griddepcontrol.wait;" ::: "memory");  // weights do not wait for the kernel before this one
 #endif
-      asm volatile("griddepcontrol.wait;" ::: "memory");
+      Ring at{0, 1};
       for (u32 tile = first; tile < g.tiles; tile += stride) {
         const Here h = here_of(tile, g, p);
-        const Place at_a = own(h.y, g.a_batched), at_b = own(h.y, g.b_batched);
+        const Place place = own_place(h.y, g.b_batched);
         for (u32 step = step0; step < step0 + steps; ++step) {
-          const u32 signal = full + 8 * stage, a = base + stage * kStageBytes;
-          if (early > 0) {
-            --early;
-          } else {
-            barrier_wait(empty + 8 * stage, parity);
-            barrier_expect(signal, kStageBytes);
-            load_b(a + kABytes, maps, signal, int(step * kStep), int(h.column), at_b);
-          }
-          load_a(a, maps, signal, int(step * kStep), int(h.row), at_a);
-          if (++stage == STAGES) stage = 0, parity ^= 1;
+          barrier_wait(b_empty + 8 * at.stage, at.parity);
+          barrier_expect(b_full + 8 * at.stage, kBBytes);
+          load_b(base + B_RING + at.stage * kBBytes, maps, b_full + 8 * at.stage, int(step * kStep), int(h.column),
+                 place);
+          at.next(B_STAGES);
+        }
+      }
+    } else if (thread == kConsumerThreads + 32) {
+      asm volatile("prefetch.tensormap [%0];" ::"l"(&maps.a) : "memory");
+      asm volatile("griddepcontrol.wait;" ::: "memory");
+      Ring at{0, 1};
+      for (u32 tile = first; tile < g.tiles; tile += stride) {
+        const Here h = here_of(tile, g, p);
+        const Place place = own_place(h.y, g.a_batched);
+        for (u32 step = step0; step < step0 + steps; ++step) {
+          barrier_wait(a_empty + 8 * at.stage, at.parity);
+          barrier_expect(a_full + 8 * at.stage, kABytes);
+          load_a(base + at.stage * kABytes, maps, a_full + 8 * at.stage, int(step * kStep), int(h.row), place);
+          at.next(A_STAGES);
         }
       }
     }
+#if SPLIT > 1
+    __syncwarp();
+    cluster_wait();
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    cluster_wait();
+#endif
   } else {
 #if CONSUMER_REGISTERS
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(CONSUMER_REGISTERS));
 #endif
     asm volatile("griddepcontrol.wait;" ::: "memory");
-    const int group = thread >> 7, lane = thread & 31, warp = (thread >> 5) & 3;
-    u32 stage = 0, parity = 0;
+    const int group = thread >> 7, lane = thread & 31;
+    Ring at_a{0, 0}, at_b{0, 0};
     float sum[MW][BN / 2];
     for (u32 tile = first; tile < g.tiles; tile += stride) {
-      const Here h = here_of(tile, g, p);
-      u32 before = 0;
+      Here h = here_of(tile, g, p);
+      u32 a_before = 0, b_before = 0;
       for (u32 step = 0; step < steps; ++step) {
-        barrier_wait(full + 8 * stage, parity);
+        barrier_wait(b_full + 8 * at_b.stage, at_b.parity);
+        barrier_wait(a_full + 8 * at_a.stage, at_a.parity);
         asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-        const u32 a = base + stage * kStageBytes + group * MW * 64 * kStepBytes,
-                  b = base + stage * kStageBytes + kABytes;
+        const u32 a = base + at_a.stage * kABytes + group * MW * 64 * kStepBytes;
+        const u32 b = base + B_RING + at_b.stage * kBBytes;
         const u64 form_a = kAForm | u64((a & 0x3ffff) >> 4), form_b = kBForm | u64((b & 0x3ffff) >> 4);
 #pragma unroll
         for (int k = 0; k < 4; ++k)
@@ -327,135 +442,33 @@ extern "C" __global__ void CLUSTER __launch_bounds__(kThreads, BLOCKS)
         asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
         // One group stays in flight: what the group before it read is free.
         asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-        if (step > 0 && lane == 0) barrier_arrive(empty + 8 * before);
-        before = stage;
-        if (++stage == STAGES) stage = 0, parity ^= 1;
+        if (step > 0 && lane == 0) {
+          barrier_arrive(a_empty + 8 * a_before);
+          barrier_arrive(b_empty + 8 * b_before);
+        }
+        a_before = at_a.stage, b_before = at_b.stage;
+        at_a.next(A_STAGES), at_b.next(B_STAGES);
       }
       asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-      if (lane == 0) barrier_arrive(empty + 8 * before);
+      if (lane == 0) {
+        barrier_arrive(a_empty + 8 * a_before);
+        barrier_arrive(b_empty + 8 * b_before);
+      }
 #pragma unroll
       for (int m = 0; m < MW; ++m)
 #pragma unroll
         for (int i = 0; i < BN / 2; ++i) asm volatile("" : "+f"(sum[m][i])::"memory");
-
-      const BatchPlace place = place_of_batch(p, h.batch);
-      const Epilogue e = epilogue_at(p, place);
-      OutputType* const out = (OutputType*)p.y.address + place.y;
 #if SPLIT > 1
-      // Everybody's sums into the memory of the stages, which is free once both warpgroups have multiplied; then each
-      // block of the cluster adds every SPLIT-th row of all.
-      asm volatile("bar.sync 1, %0;" ::"n"(kConsumerThreads) : "memory");
-      float* const parts = reinterpret_cast<float*>(memory);
-#pragma unroll
-      for (int m = 0; m < MW; ++m)
-#pragma unroll
-        for (int q = 0; q < BN / 8; ++q) {
-          float* const to =
-              parts + (group * MW * 64 + m * 64 + warp * 16 + (lane >> 2)) * kPitch + 8 * q + 2 * (lane & 3);
-          *reinterpret_cast<float2*>(to) = make_float2(sum[m][4 * q], sum[m][4 * q + 1]);
-          *reinterpret_cast<float2*>(to + 8 * kPitch) = make_float2(sum[m][4 * q + 2], sum[m][4 * q + 3]);
-        }
-      cluster_barrier();
-      const u32 rows = p.m - h.row < BM ? u32(p.m - h.row) : BM;
-      constexpr int kWord = sizeof(OutputType) * 4 < 16 ? sizeof(OutputType) * 4 : 16;
-      const bool words = p.y.column == 1 && u64(out) % kWord == 0 && p.y.row * sizeof(OutputType) % kWord == 0;
-      const u32 own_rows = (rows + SPLIT - 1 - rank) / SPLIT;
-      for (u32 i = thread; i < own_rows * (BN / 4); i += kConsumerThreads) {
-        const u32 r = i / (BN / 4) * SPLIT + rank, c = i % (BN / 4) * 4;
-        const i64 row = h.row + r, column = h.column + c;
-        if (column >= p.n) continue;
-        const u32 at = base + (r * kPitch + c) * 4;
-        float4 v = load_remote(at, 0);
-#pragma unroll
-        for (u32 s = 1; s < SPLIT; ++s) {
-          const float4 w = load_remote(at, s);
-          v.x += w.x, v.y += w.y, v.z += w.z, v.w += w.w;
-        }
-        finish_pair(v.x, v.y, e, p, row, column);
-        finish_pair(v.z, v.w, e, p, row, column + 2);
-        const float values[4] = {v.x, v.y, v.z, v.w};
-        Pack<OutputType, 4> packed;
-#pragma unroll
-        for (int j = 0; j < 4; ++j) packed.at[j] = store_value<OutputType>(values[j]);
-        OutputType* const to = out + row * p.y.row + column * p.y.column;
-        if (words && column + 4 <= p.n) {
-          store_pack(to, true, packed);
-        } else {
-#pragma unroll
-          for (int j = 0; j < 4; ++j)
-            if (column + j < p.n) to[j * p.y.column] = packed.at[j];
-        }
-      }
+      float own[MW][kPart / 2];
+      exchange(sum, own, base, memory, rank, thread);
+      h.column += rank * kPart;
+      finish(own, maps, p, g, h, base, memory, thread);
 #else
-      const i64 row0 = h.row + group * MW * 64 + warp * 16 + (lane >> 2), column0 = h.column + 2 * (lane & 3);
-#pragma unroll
-      for (int m = 0; m < MW; ++m)
-#pragma unroll
-        for (int q = 0; q < BN / 8; ++q) {
-          finish_pair(sum[m][4 * q], sum[m][4 * q + 1], e, p, row0 + m * 64, column0 + 8 * q);
-          finish_pair(sum[m][4 * q + 2], sum[m][4 * q + 3], e, p, row0 + m * 64 + 8, column0 + 8 * q);
-        }
-#if STAGED
-      const u32 staged = base + STAGING + group * kStagedBytes;
-      const bool starts = (thread & 127) == 0;
-#pragma unroll
-      for (int m0 = 0; m0 < MW; m0 += ROUND) {
-        // What was stored from this memory before has been read.
-        if (starts) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-        asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
-#pragma unroll
-        for (int m = m0; m < m0 + ROUND; ++m) stage_block(sum[m], staged + (m - m0) * 64 * BN * 2, warp, lane);
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
-        if (!g.bulk_store) {
-          for (int m = m0; m < m0 + ROUND; ++m)
-            copy_block(memory + STAGING + group * kStagedBytes + (m - m0) * 64 * BN * 2, out, p,
-                       h.row + (group * MW + m) * 64, h.column, thread & 127);
-        } else if (starts) {
-#pragma unroll
-          for (int m = m0; m < m0 + ROUND; ++m)
-            store_block(maps, staged + (m - m0) * 64 * BN * 2, int(h.column), int(h.row) + (group * MW + m) * 64, h.y);
-          asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-        }
-      }
-#else
-      constexpr int kWord = sizeof(OutputType) * 2;
-      const bool words = p.y.column == 1 && u64(out) % kWord == 0 && p.y.row % 2 == 0;
-#pragma unroll
-      for (int m = 0; m < MW; ++m)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const i64 row = row0 + m * 64 + half * 8;
-          if (row >= p.m) continue;
-          OutputType* const line = out + row * p.y.row + column0 * p.y.column;
-#pragma unroll
-          for (int q = 0; q < BN / 8; ++q) {
-            const i64 column = column0 + 8 * q;
-            Pack<OutputType, 2> v;
-            v.at[0] = store_value<OutputType>(sum[m][4 * q + 2 * half]);
-            v.at[1] = store_value<OutputType>(sum[m][4 * q + 2 * half + 1]);
-            if (words && column + 2 <= p.n) {
-              store_pack(line + 8 * q, true, v);
-            } else {
-              if (column < p.n) line[8 * q * p.y.column] = v.at[0];
-              if (column + 1 < p.n) line[(8 * q + 1) * p.y.column] = v.at[1];
-            }
-          }
-        }
-#endif
+      finish(sum, maps, p, g, h, base, memory, thread);
 #endif
     }
 #if STAGED
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 #endif
   }
-#if SPLIT > 1
-  // Two barriers each: the sums are there; they have been read. The warp that copies takes part.
-  if (thread >= kConsumerThreads) {
-    __syncwarp();
-    cluster_barrier();
-  }
-  __syncwarp();
-  cluster_barrier();
-#endif
 }

@@ -15,7 +15,7 @@ constexpr int kElement = 2;            // bytes
 constexpr int kStep = 128 / kElement;  // of k
 constexpr int kUnit = 16 / kElement;   // bulk copies want strides of 16 bytes
 constexpr int kMapBatchAxes = 2;
-constexpr int kMostStages = 12, kMostColumns = 256;
+constexpr int kMostStages = 16, kMostColumns = 256;
 constexpr int kMostSums = 192;  // of a thread's 240 registers
 
 PackedB packed_b(const Problem& p) { return {p.input(1).is_constant, kUnit}; }
@@ -28,7 +28,9 @@ struct Lies {
 Lies lies(int64_t along_k, int64_t across, int64_t k, int64_t extent) {
   const auto stride = [](int64_t s, int64_t count, int64_t dense) { return count == 1 ? round_up(dense, kUnit) : s; };
   const auto good = [](int64_t s) { return s >= kUnit && s % kUnit == 0; };
-  if ((along_k == 1 || k == 1) && good(stride(across, extent, k))) return {true, true, stride(across, extent, k)};
+  // Copies clip in words of 16 bytes: beyond a k that is no multiple of these stands what must not be multiplied.
+  if ((along_k == 1 || k == 1) && k % kUnit == 0 && good(stride(across, extent, k)))
+    return {true, true, stride(across, extent, k)};
   if ((across == 1 || extent == 1) && good(stride(along_k, k, extent)))
     return {true, false, stride(along_k, k, extent)};
   return {};
@@ -51,6 +53,7 @@ Support supports(const Problem& p) {
   if (int(product.batch.size()) > kMapBatchAxes)
     return no("{} batch axes remain, at most {}", product.batch.size(), kMapBatchAxes);
   if (!lies_a(product).ok || !whole_units(product.a.batch)) return no("rows of a are not multiples of 16 bytes apart");
+  // A packed B is filled up with zeros.
   if (!lies_b(product).ok || !whole_units(product.b.batch)) return no("rows of b are not multiples of 16 bytes apart");
   if (std::max({product.m, product.n, product.k}) >= int64_t(1) << 31) return no("an extent above 2^31");
   return yes();
@@ -59,31 +62,46 @@ Support supports(const Problem& p) {
 // What a tile {rows, columns, split} makes of a block.
 struct Block {
   int rows, columns, split;
-  int consumers, row_blocks, stages, round, blocks;
+  int consumers, row_blocks, a_rows, a_stages, b_stages, round, blocks;
   bool staged;
-  int64_t stage_bytes, staging, barriers, shared, limit;
+  int64_t a_bytes, b_bytes;  // of a stage
+  int64_t b_ring, exchange, staging, barriers, shared, limit;
 };
 Block block_of(const Problem& p, const Product& product, const Tile& tile) {
   Block b{};
   b.rows = tile.size[0], b.columns = tile.size[1], b.split = std::max(1, tile.size[2]);
   b.consumers = b.rows == 64 ? 1 : 2;
   b.row_blocks = b.rows / 64 / b.consumers;
-  const int64_t columns = lies_b(product).along_k ? b.columns : round_up(b.columns, 64);
-  b.stage_bytes = (b.rows + columns) * 128;
+  // Of few rows no more are read than there are; what the matrix units read behind them is never stored.
+  b.a_rows =
+      b.rows == 64 && lies_a(product).along_k ? int(std::clamp<int64_t>(round_up(product.m, 16), 16, 64)) : b.rows;
+  b.a_bytes = int64_t(b.a_rows) * 128;
+  b.b_bytes = (lies_b(product).along_k ? b.columns : round_up(b.columns, 64)) * 128;
   // Two blocks of 64 rows share a multiprocessor: the next product's weights come while this one ends.
   b.blocks = b.rows == 64 && b.columns <= 128 ? 2 : 1;
   b.limit = b.blocks == 2 ? (target().shared_bytes_per_sm - 2048) / 2 : target().shared_bytes_per_block;
-  constexpr int64_t kBarriers = 16 * kMostStages;
-  b.staged = b.split == 1 && info(p.output().dtype).bits == 16;
+  constexpr int64_t kBarriers = 16 * 2 * kMostStages;
+  const int64_t part = b.columns / b.split;
+  const int64_t exchanged = int64_t(b.split - 1) * b.rows * part * 4;
+  b.staged = info(p.output().dtype).bits == 16;
   for (b.round = b.row_blocks;; b.round = 1) {
-    b.staging = b.staged ? int64_t(b.consumers) * b.round * 64 * b.columns * 2 : 0;
-    b.stages = int(std::min<int64_t>(kMostStages, (b.limit - kBarriers - b.staging) / b.stage_bytes));
-    if (b.stages >= 3 || b.round == 1) break;
+    const int64_t staging = b.staged ? int64_t(b.consumers) * b.round * 64 * part * 2 : 0;
+    const int64_t room = b.limit - kBarriers - exchanged - staging;
+    if (b.rows == 64) {
+      // Rows of A come from the second cache, weights from memory: theirs is the deeper ring.
+      b.a_stages = 4;
+      b.b_stages = int(std::min<int64_t>(kMostStages, (room - b.a_stages * b.a_bytes) / b.b_bytes));
+    } else {
+      b.a_stages = b.b_stages = int(std::min<int64_t>(kMostStages, room / (b.a_bytes + b.b_bytes)));
+    }
+    // The last row blocks of A may read behind its ring: B's follows, and is larger.
+    b.b_ring = b.a_stages * b.a_bytes;
+    b.exchange = b.b_ring + b.b_stages * b.b_bytes;
+    b.staging = b.exchange + exchanged;
+    b.barriers = b.staging + staging;
+    b.shared = b.barriers + kBarriers;
+    if (b.b_stages >= 3 || b.round == 1) break;
   }
-  const int64_t stages = b.stages * b.stage_bytes;
-  b.barriers = stages + b.staging;
-  b.staging = stages;
-  b.shared = b.barriers + kBarriers;
   return b;
 }
 
@@ -125,7 +143,7 @@ std::vector<Tile> split_tiles(const Problem& p) {
   const Product x = product_of(p, packed_b(p));
   std::vector<Tile> list;
   for (const int split : {2, 4, 8}) {
-    if (ceil_div(x.k, kStep) < 2 * split) break;
+    if (ceil_div(x.k, kStep) < split) break;
     for (const int width : {64, 128})
       if (width == 64 || x.n > 64) list.push_back({{64, width, split}});
     if (x.m > 64)
@@ -139,7 +157,7 @@ std::vector<Tile> split_tiles(const Problem& p) {
 Support supports_split(const Problem& p) {
   if (Support s = supports(p); !s.ok) return s;
   const Product x = product_of(p, packed_b(p));
-  if (ceil_div(x.k, kStep) < 4) return no("k is {}: too short to be split", x.k);
+  if (ceil_div(x.k, kStep) < 2) return no("k is {}: too short to be split", x.k);
   const int64_t tiles = ceil_div(x.m, 64) * ceil_div(x.n, 64) * x.batches();
   if (tiles >= 16 * target().multiprocessors) return no("{} tiles fill the device without parts of k", tiles);
   return yes();
@@ -157,8 +175,7 @@ TileCheck check(const Problem& p, const Tile& tile, bool split) {
   const Product x = product_of(p, packed_b(p));
   const Block b = block_of(p, x, tile);
   c.limit = b.limit;
-  c.bytes = std::max<int64_t>(b.shared, b.shared + (2 - b.stages) * b.stage_bytes);
-  if (split) c.bytes = std::max<int64_t>(c.bytes, int64_t(rows) * (columns + 32) * 4);
+  c.bytes = b.shared + std::max(0, 2 - b.b_stages) * b.b_bytes + std::max(0, 2 - b.a_stages) * b.a_bytes;
   const int64_t sums = int64_t(rows) * columns * 4, registers = int64_t(b.consumers) * 128 * kMostSums * 4;
   if (c.over() == 0 && sums > registers) c.bytes = sums, c.limit = registers;
   if (c.over() > 0) return c;
@@ -166,6 +183,8 @@ TileCheck check(const Problem& p, const Tile& tile, bool split) {
     c.reason = "rows of a tile are 64, 128 or 256";
   else if (columns > kMostColumns)
     c.reason = fmt::format("columns of a tile are at most {}, an instruction's", kMostColumns);
+  else if (columns % (8 * parts))
+    c.reason = fmt::format("each of {} parts finishes whole blocks of 8 columns", parts);
   else if (split ? parts != 2 && parts != 4 && parts != 8 : parts != 1)
     c.reason = split ? "parts of k are 2, 4 or 8" : "cuda.matmul_split_k splits k";
   if (!c.reason.empty()) return c;
@@ -191,7 +210,11 @@ double estimate(const Problem& p, const Tile& tile, const Ceilings& c) {
   const int sms = target().multiprocessors;
   const double peak = c.compute_gop_s(p.input(0).dtype).one / sms;
   const double flops = 2.0 * b.rows * b.columns * kStep;
-  const double step_ns = std::max({flops / peak, double(b.rows + b.columns) * 128 / 105, 120.0});
+  // Bytes a clock from and into shared memory while the matrix units are busy; 128 are there.
+  const double clocks = double(b.rows) * b.columns / 32;
+  const double shared = (2048 + 32.0 * b.columns) / (b.columns / 2.0) + double(b.rows + b.columns) * 128 / clocks;
+  const double step_ns =
+      std::max({flops / peak * std::max(1.0, shared / 134), double(b.rows + b.columns) * 128 / 105, 120.0});
   const double steps = double(ceil_div(ceil_div(x.k, kStep), b.split));
   const int64_t blocks = tiles_of(x, b) * b.split;
   // Two blocks on a multiprocessor share its matrix units.
@@ -233,7 +256,9 @@ Source source(const Problem& p, const Tile& tile) {
   };
   define("BM", b.rows);
   define("BN", b.columns);
-  define("STAGES", b.stages);
+  define("A_STAGES", b.a_stages);
+  define("B_STAGES", b.b_stages);
+  define("A_ROWS", b.a_rows);
   define("CONSUMERS", b.consumers);
   define("MW", b.row_blocks);
   define("SPLIT", b.split);
@@ -248,6 +273,8 @@ Source source(const Problem& p, const Tile& tile) {
   define("PRODUCER_REGISTERS", b.consumers == 1 ? 0 : sums > 150 ? 24 : 40);
   define("CONSUMER_REGISTERS", b.consumers == 1 ? 0 : sums > 150 ? 240 : 232);
   define("STAGED", b.staged);
+  define("B_RING", b.b_ring);
+  define("EXCHANGE", b.exchange);
   define("STAGING", b.staging);
   define("BARRIERS", b.barriers);
   source.shared_bytes = b.shared;
@@ -300,13 +327,13 @@ void run(const KernelCall& call, const Buffers& buffers, Stream stream) {
   const Lies a_lies = lies_a(x), b_lies = lies_b(x);
   Maps maps;
   maps.a = a_lies.along_k
-               ? matrix_map(type, buffers.inputs[0], x.k, x.m, a_lies.stride, x.batch, x.a.batch, 64, b.rows, 128)
+               ? matrix_map(type, buffers.inputs[0], x.k, x.m, a_lies.stride, x.batch, x.a.batch, 64, b.a_rows, 128)
                : matrix_map(type, buffers.inputs[0], x.m, x.k, a_lies.stride, x.batch, x.a.batch, 64, 64, 128);
   maps.b = b_lies.along_k
                ? matrix_map(type, buffers.inputs[1], x.k, x.n, b_lies.stride, x.batch, x.b.batch, 64, b.columns, 128)
                : matrix_map(type, buffers.inputs[1], x.n, x.k, b_lies.stride, x.batch, x.b.batch, 64, 64, 128);
   const int64_t y_row = x.m == 1 ? round_up(x.n, kUnit) : x.y.row;
-  const bool bulk = info(p.output().dtype).bits == 16 && b.split == 1 && (x.y.column == 1 || x.n == 1) &&
+  const bool bulk = info(p.output().dtype).bits == 16 && x.y.column == 1 && x.n % kUnit == 0 &&
                     aligned(buffers.outputs[0]) && y_row >= kUnit && y_row % kUnit == 0 && whole_units(x.y.batch);
   for (int i = 0; i < 4; ++i) {
     const int width = 64 >> i;
@@ -319,7 +346,7 @@ void run(const KernelCall& call, const Buffers& buffers, Stream stream) {
   const int64_t tiles = tiles_of(x, b);
   const Geometry geometry{rows, columns,      uint32_t(tiles), b.rows == 256 ? 8u : 16u,
                           bulk, batched(x.a), batched(x.b),    0};
-  const int threads = b.consumers == 1 ? 160 : 384;
+  const int threads = b.consumers == 1 ? 192 : 384;
   const int64_t grid =
       b.split > 1 ? tiles * b.split : std::min<int64_t>(tiles, int64_t(target().multiprocessors) * b.blocks);
   void* parameters[] = {&maps, words.data(), const_cast<Geometry*>(&geometry)};
