@@ -45,14 +45,14 @@ __device__ __forceinline__ void barrier_expect(u32 at, u32 bytes) {
 __device__ __forceinline__ void barrier_arrive(u32 at) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
 }
+// A wait that never ends becomes an error that names the kernel.
 __device__ __forceinline__ void barrier_wait(u32 at, u32 parity) {
-  u32 done;
-  do {
-    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
-                 : "=r"(done)
-                 : "r"(at), "r"(parity)
-                 : "memory");
-  } while (!done);
+  asm volatile(
+      "{\n.reg .pred done, more;\n.reg .u32 polls;\nmov.u32 polls, 0;\n"
+      "AGAIN:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra DONE;\n"
+      "add.u32 polls, polls, 1;\nsetp.lt.u32 more, polls, 4194304;\n@more bra AGAIN;\ntrap;\nDONE:\n}" ::"r"(at),
+      "r"(parity)
+      : "memory");
 }
 
 struct Place {

@@ -233,7 +233,7 @@ double estimate(const Problem& p, const Tile& tile, const Ceilings& c) {
 std::string fallback_source(const Product& x) {
   return fmt::format(
       "#define BM 64\n#define BN 64\n#define BK 16\n#define TM 4\n#define TN 4\n#define BLOCKS 2\n"
-      "#define A_ALONG_K {}\n#define B_ALONG_N {}\n#define ZERO_POINTS 0\n"
+      "#define A_ALONG_K {}\n#define B_ALONG_N {}\n#define ZERO_POINTS 0\n#define SPLITS 0\n#define DEEP 1\n"
       "namespace fallback {{\nusing Value = float;\nusing Sum = float;\n{}\n}}\n"
       "#undef BM\n#undef BN\n#undef BLOCKS\n#undef A_ALONG_K\n",
       int(lies_a(x).along_k), int(!lies_b(x).along_k), embedded("matmul/cores.cu"));
@@ -319,7 +319,9 @@ void run(const KernelCall& call, const Buffers& buffers, Stream stream) {
   const LoadedKernel& loaded = call.state_as<LoadedKernel>();
   std::vector<uint64_t> words = argument_words(x, buffers);
   if (x.k == 0 || !aligned(buffers.inputs[0]) || !aligned(buffers.inputs[1])) {
-    void* parameters[] = {words.data()};
+    void* partial = nullptr;
+    uint32_t split = 1;
+    void* parameters[] = {words.data(), &partial, &split};
     return launch(loaded.more.at(0), {fallback_blocks(x)}, 256, stream, parameters);
   }
   const Block b = block_of(p, x, call.tile);
