@@ -105,7 +105,12 @@ TEST(cuda_matmul, TilesSayWhatTheyAreOver) {
   const Problem thin = problem("MatMul", "a=bf16[64,4096] b=bf16[4096,4096]!");
   ASSERT_TRUE(split.supports(thin).ok);
   EXPECT_FALSE(split.supports(p).ok);
-  for (const Tile& tile : split.tiles(thin)) EXPECT_TRUE(check_tile(split, thin, tile).fits());
+  const Problem some = problem("MatMul", "a=bf16[256,4096] b=bf16[4096,4096] epilogue='cast_f32(v)'");
+  ASSERT_TRUE(split.supports(some).ok);
+  for (const Problem* q : {&thin, &some})
+    for (const Tile& tile : split.tiles(*q))
+      EXPECT_TRUE(check_tile(split, *q, tile).fits()) << tile.size[0] << "x" << tile.size[1] << "x" << tile.size[2];
+  EXPECT_NE(check_tile(split, thin, {{64, 8 * 9, 2}}).reason, "");
   for (const Tile& tile : wgmma.tiles(p))
     EXPECT_TRUE(check_tile(wgmma, p, tile).fits()) << tile.size[0] << tile.size[1];
 }

@@ -72,7 +72,9 @@ double estimate(const Problem& p, const Tile& tile, const Ceilings& c) {
   const double step_ns =
       std::max(2.0 * tile.size[0] * tile.size[1] * kStep / peak * double(beside), 150.0) * (whole ? 1 : 5);
   const double work = waves * (double(ceil_div(x.k, kStep)) * step_ns + 1500) + 700;
-  return std::max(work, c.stream_ns(p.read_bytes(), p.write_bytes(), 1) + 1000) + c.launch_ns.at(1, 1);
+  // Four stages of 32 do not keep memory busy.
+  const double bytes = c.stream_ns(p.read_bytes(), p.write_bytes(), 1, MemoryLevel::kDram) / 0.7 + 2000;
+  return std::max(work, bytes) + c.launch_ns.at(1, 1);
 }
 
 Source source(const Problem& p, const Tile& tile) {

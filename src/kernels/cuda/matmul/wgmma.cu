@@ -3,10 +3,9 @@
 // blocks send each other columns of sums, and each finishes its own.
 //
 // Given: BM = 64 * CONSUMERS * MW, BN, STAGES, CONSUMERS, MW, SPLIT, A_ROWS (of a stage; fewer than BM where no tile
-// has more), CHUNK (columns that are staged at once) and CHUNKS (places for them, a warpgroup), A_ALONG_K, B_ALONG_K
-// (how rows of 128 bytes lie in shared memory), B_CONSTANT, BATCH (axes), EVEN_N, BLOCKS, PRODUCER_REGISTERS,
-// CONSUMER_REGISTERS (0: as compiled), STAGED (16-bit results go through shared memory); offsets: B_RING, EXCHANGE,
-// STAGING, BARRIERS.
+// has more), ROUND (row blocks of 64 that are staged at once), A_ALONG_K, B_ALONG_K (how rows of 128 bytes lie in
+// shared memory), B_CONSTANT, BATCH (axes), EVEN_N, PRODUCER_REGISTERS, CONSUMER_REGISTERS (0: as compiled), STAGED
+// (16-bit results go through shared memory); offsets: B_RING, EXCHANGE, STAGING, BARRIERS.
 //
 // Sources: PTX ISA 8.0, 9.7.15 (wgmma, its descriptors), 9.7.8.24 (bulk copies), 9.7.12.15 (mbarrier).
 
@@ -32,8 +31,8 @@ constexpr int kABytes = A_ROWS * kStepBytes;
 constexpr int kBBytes = B_ALONG_K ? BN * kStepBytes : kColumnBlocks * 64 * kStepBytes;
 constexpr int kConsumerThreads = 128 * CONSUMERS;
 constexpr int kThreads = kConsumerThreads + (CONSUMERS == 1 ? 32 : 128);
-constexpr int kPart = BN / SPLIT;  // columns that a block finishes
-constexpr int kChunkBytes = 64 * CHUNK * 2;
+constexpr int kPart = BN / SPLIT;                     // columns that a block finishes
+constexpr int kStagedBytes = ROUND * 64 * kPart * 2;  // of one warpgroup
 static_assert(BN % (8 * SPLIT) == 0, "whole blocks of 8 columns");
 
 __device__ __forceinline__ u32 shared_address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
@@ -189,67 +188,38 @@ __device__ __forceinline__ void stage_columns(const float (&sum)[kPart / 2], u32
     }
   }
 }
-// A staged chunk of 64 rows to where no bulk copy can: neighbours to neighbours, one element each.
-template <int W>
-__device__ __forceinline__ void copy_chunk(const unsigned char* from, OutputType* out, const Arguments& p, i64 row,
+constexpr int kWide = kPart / 64 * 64, kAt32 = kWide, kAt16 = kAt32 + (kPart & 32), kAt8 = kAt16 + (kPart & 16);
+template <int FIRST = 0>
+__device__ __forceinline__ void stage_block(const float (&sum)[kPart / 2], u32 to, int warp, int lane) {
+  if constexpr (FIRST < kWide) {
+    stage_columns<64, FIRST>(sum, to + FIRST * 128, warp, lane);
+    stage_block<FIRST + 64>(sum, to, warp, lane);
+  } else {
+    if constexpr ((kPart & 32) != 0) stage_columns<32, kAt32>(sum, to + kAt32 * 128, warp, lane);
+    if constexpr ((kPart & 16) != 0) stage_columns<16, kAt16>(sum, to + kAt16 * 128, warp, lane);
+    if constexpr ((kPart & 8) != 0) stage_columns<8, kAt8>(sum, to + kAt8 * 128, warp, lane);
+  }
+}
+__device__ __forceinline__ void store_block(const Maps& maps, u32 from, int column, int row, const Place& at) {
+#pragma unroll
+  for (int c = 0; c < kWide; c += 64) store_box(from + c * 128, &maps.y[0], column + c, row, at);
+  if (kPart & 32) store_box(from + kAt32 * 128, &maps.y[1], column + kAt32, row, at);
+  if (kPart & 16) store_box(from + kAt16 * 128, &maps.y[2], column + kAt16, row, at);
+  if (kPart & 8) store_box(from + kAt8 * 128, &maps.y[3], column + kAt8, row, at);
+}
+
+// Staged columns of 64 rows to where no bulk copy can: neighbours to neighbours, one element each.
+__device__ __forceinline__ void copy_block(const unsigned char* from, OutputType* out, const Arguments& p, i64 row,
                                            i64 column, int thread) {
 #pragma unroll 1
-  for (int i = thread; i < 64 * W; i += 128) {
-    const int r = i / W, c = i % W;
-    const int pattern = W == 64 ? r & 7 : W == 32 ? (r >> 1) & 3 : W == 16 ? (r >> 2) & 1 : 0;
-    const int at = r * W * 2 + (((c >> 3) ^ pattern) << 4) + (c & 7) * 2;
+  for (int i = thread; i < 64 * kPart; i += 128) {
+    const int r = i / kPart, c = i % kPart;
+    const int first = c < kWide ? c / 64 * 64 : c < kAt16 ? kAt32 : c < kAt8 ? kAt16 : kAt8;
+    const int width = c < kWide ? 64 : c < kAt16 ? 32 : c < kAt8 ? 16 : 8;
+    const int pattern = width == 64 ? r & 7 : width == 32 ? (r >> 1) & 3 : width == 16 ? (r >> 2) & 1 : 0;
+    const int at = first * 128 + r * width * 2 + ((((c - first) >> 3) ^ pattern) << 4) + (c & 7) * 2;
     if (row + r < p.m && column + c < p.n)
       out[(row + r) * p.y.row + (column + c) * p.y.column] = *reinterpret_cast<const OutputType*>(from + at);
-  }
-}
-
-struct Staging {
-  const Maps& maps;
-  const Arguments& p;
-  const Geometry& g;
-  const Place& place;
-  OutputType* out;
-  unsigned char* memory;  // of this warpgroup
-  u32 base;               // the same in shared memory
-  i64 row, column;        // of the warpgroup's first block
-  int group, thread;      // in it
-};
-
-// Chunk after chunk of a block of 64 rows: what was stored from its place has been read, then it is filled, then a bulk
-// copy stores it. NUMBER counts through all blocks of the tile.
-template <int NUMBER, int FIRST = 0>
-__device__ __forceinline__ void store_chunks(const float (&sum)[kPart / 2], const Staging& s, int m) {
-  if constexpr (FIRST < kPart) {
-    constexpr int kLeft = kPart - FIRST;
-    constexpr int kWidth = kLeft >= CHUNK ? CHUNK : kLeft >= 32 ? 32 : kLeft >= 16 ? 16 : 8;
-    constexpr int kMap = kWidth == 64 ? 0 : kWidth == 32 ? 1 : kWidth == 16 ? 2 : 3;
-    constexpr int kPlace = NUMBER % CHUNKS * kChunkBytes;
-    const bool starts = s.thread == 0;
-    if (starts) asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(CHUNKS - 1) : "memory");
-    asm volatile("bar.sync %0, 128;" ::"r"(1 + s.group) : "memory");
-    stage_columns<kWidth, FIRST>(sum, s.base + kPlace, s.thread >> 5, s.thread & 31);
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    asm volatile("bar.sync %0, 128;" ::"r"(1 + s.group) : "memory");
-    const i64 row = s.row + m * 64, column = s.column + FIRST;
-    if (!s.g.bulk_store) {
-      copy_chunk<kWidth>(s.memory + kPlace, s.out, s.p, row, column, s.thread);
-    } else if (starts) {
-      store_box(s.base + kPlace, &s.maps.y[kMap], int(column), int(row), s.place);
-      asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-    }
-    store_chunks<NUMBER + 1, FIRST + kWidth>(sum, s, m);
-  }
-}
-__device__ constexpr int chunks_of(int columns) {
-  int count = 0;
-  for (int left = columns; left > 0; ++count) left -= left >= CHUNK ? CHUNK : left >= 32 ? 32 : left >= 16 ? 16 : 8;
-  return count;
-}
-template <int M = 0>
-__device__ __forceinline__ void store_blocks(const float (&sum)[MW][kPart / 2], const Staging& s) {
-  if constexpr (M < MW) {
-    store_chunks<M * chunks_of(kPart)>(sum[M], s, M);
-    store_blocks<M + 1>(sum, s);
   }
 }
 
@@ -332,9 +302,28 @@ __device__ __forceinline__ void finish(float (&sum)[MW][kPart / 2], const Maps& 
       finish_pair(sum[m][4 * q + 2], sum[m][4 * q + 3], e, p, row0 + m * 64 + 8, column0 + 8 * q);
     }
 #if STAGED
-  const int place_of_group = STAGING + group * CHUNKS * kChunkBytes;
-  store_blocks(sum, {maps, p, g, h.y, out, memory + place_of_group, base + place_of_group, h.row + group * MW * 64,
-                     i64(h.column), group, thread & 127});
+  const u32 staged = base + STAGING + group * kStagedBytes;
+  const bool starts = (thread & 127) == 0;
+#pragma unroll
+  for (int m0 = 0; m0 < MW; m0 += ROUND) {
+    // What was stored from this memory before has been read.
+    if (starts) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+    asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
+#pragma unroll
+    for (int m = m0; m < m0 + ROUND; ++m) stage_block(sum[m], staged + (m - m0) * 64 * kPart * 2, warp, lane);
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
+    if (!g.bulk_store) {
+      for (int m = m0; m < m0 + ROUND; ++m)
+        copy_block(memory + STAGING + group * kStagedBytes + (m - m0) * 64 * kPart * 2, out, p,
+                   h.row + (group * MW + m) * 64, h.column, thread & 127);
+    } else if (starts) {
+#pragma unroll
+      for (int m = m0; m < m0 + ROUND; ++m)
+        store_block(maps, staged + (m - m0) * 64 * kPart * 2, int(h.column), int(h.row) + (group * MW + m) * 64, h.y);
+      asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    }
+  }
 #else
   constexpr int kWord = sizeof(OutputType) * 2;
   const bool words = p.y.column == 1 && u64(out) % kWord == 0 && p.y.row % 2 == 0;
@@ -362,7 +351,7 @@ __device__ __forceinline__ void finish(float (&sum)[MW][kPart / 2], const Maps& 
 #endif
 }
 
-extern "C" __global__ void CLUSTER __launch_bounds__(kThreads, BLOCKS)
+extern "C" __global__ void CLUSTER __launch_bounds__(kThreads, 1)
     matmul_wgmma(const __grid_constant__ Maps maps, const __grid_constant__ Arguments p,
                  const __grid_constant__ Geometry g) {
   extern __shared__ __align__(1024) unsigned char memory[];

@@ -59,17 +59,18 @@ Support supports(const Problem& p) {
   return yes();
 }
 
-// What a tile {rows, columns, parts of k, blocks on a multiprocessor (0: one)} makes of a block.
+// What a tile {rows, columns, parts of k} makes of a block. One block a multiprocessor, so that its ring is deep: two
+// of half the depth, the next product's weights coming while this one ends, took 12.4 us at 64x4096x4096, one 11.2;
+// rings of their own for both operands, that of A four deep, 13.8.
 struct Block {
-  int rows, columns, split, blocks;
-  int consumers, row_blocks, a_rows, stages, chunk, chunks;
+  int rows, columns, split;
+  int consumers, row_blocks, a_rows, stages, round;
   bool staged;
   int64_t stage_bytes, b_ring, exchange, staging, barriers, shared, limit;
 };
 Block block_of(const Problem& p, const Product& product, const Tile& tile) {
   Block b{};
   b.rows = tile.size[0], b.columns = tile.size[1], b.split = std::max(1, tile.size[2]);
-  b.blocks = std::max(1, tile.size[3]);
   b.consumers = b.rows == 64 ? 1 : 2;
   b.row_blocks = b.rows / 64 / b.consumers;
   // Of few rows no more are read than there are; what the matrix units read behind them is never stored.
@@ -78,27 +79,23 @@ Block block_of(const Problem& p, const Product& product, const Tile& tile) {
   const int64_t a_bytes = int64_t(b.a_rows) * 128;
   const int64_t b_bytes = (lies_b(product).along_k ? b.columns : round_up(b.columns, 64)) * 128;
   b.stage_bytes = a_bytes + b_bytes;
-  b.limit = b.blocks == 1 ? target().shared_bytes_per_block : target().shared_bytes_per_sm / b.blocks - 1024;
+  b.limit = target().shared_bytes_per_block;
   constexpr int64_t kBarriers = 16 * kMostStages;
   const int64_t part = b.columns / b.split;
   const int64_t exchanged = int64_t(b.split - 1) * b.rows * part * 4;
   b.staged = info(p.output().dtype).bits == 16;
-  // A fourth stage is worth more than room for results: at 512x14336x4096 three took 82 us, four 77.
-  struct Room {
-    int chunk, chunks;
-  };
-  const int whole = int(ceil_div(part, 64)) * b.row_blocks;
-  for (const Room room : {Room{64, whole}, Room{64, 2}, Room{64, 1}, Room{32, 1}}) {
-    b.chunk = room.chunk, b.chunks = room.chunks;
-    const int64_t staging = b.staged ? int64_t(b.consumers) * b.chunks * 64 * b.chunk * 2 : 0;
-    // The last row blocks of A may read behind their ring: B's follows.
+  // Results are staged whole where three stages are left. Chunks of 64 columns and a fourth stage: 80.2 for 82.3 us at
+  // 512x14336x4096, where weights come from memory, but 175.4 for 172.2 at 4096 cubed.
+  for (b.round = b.row_blocks;; b.round = 1) {
+    const int64_t staging = b.staged ? int64_t(b.consumers) * b.round * 64 * part * 2 : 0;
     b.stages = int(std::min<int64_t>(kMostStages, (b.limit - kBarriers - exchanged - staging) / b.stage_bytes));
+    // The last row blocks of A may read behind their ring: B's follows.
     b.b_ring = b.stages * a_bytes;
     b.exchange = b.stages * b.stage_bytes;
     b.staging = b.exchange + exchanged;
     b.barriers = b.staging + staging;
     b.shared = b.barriers + kBarriers;
-    if (b.stages >= 4) break;
+    if (b.stages >= 3 || b.round == 1) break;
   }
   return b;
 }
@@ -133,9 +130,7 @@ std::vector<Tile> whole_tiles(const Problem& p) {
   if (x.m > 128)
     for (const int width : widths(x, 192))
       if (width <= 192) list.push_back({{256, width, 1}});
-  // Two blocks a multiprocessor: the next product's weights come while this one ends.
-  for (const int width : widths(x, 128)) list.push_back({{64, width, 1, 2}});
-  list.push_back({{64, 32, 1, 2}});
+  for (const int width : widths(x, 256)) list.push_back({{64, width, 1}});
   return list;
 }
 
@@ -145,11 +140,11 @@ std::vector<Tile> split_tiles(const Problem& p) {
   for (const int split : {2, 4, 8}) {
     if (ceil_div(x.k, kStep) < split) break;
     for (const int width : {64, 128})
-      if (width == 64 || x.n > 64) list.push_back({{64, width, split, 1}});
+      if (width == 64 || x.n > 64) list.push_back({{64, width, split}});
     if (x.m > 64)
       for (const int width : {128, 256})
-        if (width / 2 < x.n) list.push_back({{128, width, split, 1}});
-    if (x.m > 128 && x.n > 64) list.push_back({{256, 128, split, 1}});
+        if (width / 2 < x.n) list.push_back({{128, width, split}});
+    if (x.m > 128 && x.n > 64) list.push_back({{256, 128, split}});
   }
   return list;
 }
@@ -167,11 +162,6 @@ TileCheck check(const Problem& p, const Tile& tile, bool split) {
   TileCheck c;
   c.unit = "64x8";
   const auto [rows, columns, parts] = std::array{tile.size[0], tile.size[1], std::max(1, tile.size[2])};
-  const int blocks = tile.size[3];
-  if (blocks < 0 || blocks > 2 || (blocks == 2 && rows != 64)) {
-    c.reason = "blocks on a multiprocessor: 1, or 2 of 64 rows";
-    return c;
-  }
   if (rows < 64 || rows % 64 || columns < 16 || columns % 8 || std::max(rows, columns) > 4096) {
     c.reason = "rows of a tile are a multiple of 64, columns of 8, 16 at least, neither above 4096";
     return c;
@@ -205,32 +195,40 @@ TileCheck check(const Problem& p, const Tile& tile, bool split) {
 TileCheck check_whole(const Problem& p, const Tile& tile) { return check(p, tile, false); }
 TileCheck check_split(const Problem& p, const Tile& tile) { return check(p, tile, true); }
 
-// Floor: FLOPs at some 800 TFLOP/s, weights at 4.5 TB/s. A wave lasts as long as a tile: its steps at the peak of one
-// multiprocessor or at the 64 bytes a clock that come from the second cache, and its start and end. The power cap sets
-// the clock, so idle multiprocessors make the others faster, and small tiles (more bytes moved) slower: the two factors
-// are fitted to what widths of 168 to 256 took at N 11008 (within 2 %).
+// Floor: FLOPs at some 800 TFLOP/s, weights at 4.5 TB/s. Measured on an H200 beside cuBLASLt (us; tile; its time):
+// 4096x4096x4096 172.2, 128x256 (172.8); 4096x14336x4096 585, 256x176 (596; 128x256 602); 1024x11008x4096 117.7,
+// 256x168 (117.2; 256x176 119.0, 128x168 121.3); 512x14336x4096 82.3, 128x224 (84.1); 256x4096x4096 16.2-17.0, 128x64
+// (16.1; in two parts 128x128 16.6-17.0); 64x4096x4096 11.2, 64x64 in two parts (11.9; whole 64x32 14.3);
+// 32x4096x4096 10.5 (12.2).
+//
+// A wave lasts as long as a tile: its steps, its start and its end. A step takes what the matrix units need at the peak
+// that the power cap leaves (0.87 of the burst), more where shared memory is short (narrow tiles: 256x128 lost 7 % to
+// 128x256 at 4096 cubed), what comes in at 117 bytes/ns, and 170 ns at least. Idle multiprocessors make the others
+// faster, and small tiles (more bytes moved) slower: both factors are fitted to widths of 168 to 256 at N 11008.
 double estimate(const Problem& p, const Tile& tile, const Ceilings& c) {
   const Product x = product_of(p, packed_b(p));
   const Block b = block_of(p, x, tile);
   const int sms = target().multiprocessors;
-  const double peak = c.compute_gop_s(p.input(0).dtype).one / sms;
-  const double flops = 2.0 * b.rows * b.columns * kStep;
+  const double peak = c.compute_gop_s(p.input(0).dtype).one / sms * 0.87;
+  const double flops = 2.0 * b.rows * b.columns * kStep, area = double(b.rows) * b.columns;
   // Bytes a clock from and into shared memory while the matrix units are busy; 128 are there.
-  const double clocks = double(b.rows) * b.columns / 32;
-  const double shared = (2048 + 32.0 * b.columns) / (b.columns / 2.0) + double(b.rows + b.columns) * 128 / clocks;
+  const double shared = (2048 + 32.0 * b.columns) / (b.columns / 2.0) + double(b.stage_bytes) / (area / 32);
   const double step_ns =
-      std::max({flops / peak * std::max(1.0, shared / 134), double(b.rows + b.columns) * 128 / 105, 120.0});
+      std::max({flops / peak * std::clamp(shared / 134, 1.0, 1.2), double(b.stage_bytes) / 117, 170.0});
   const double steps = double(ceil_div(ceil_div(x.k, kStep), b.split));
   const int64_t blocks = tiles_of(x, b) * b.split;
-  // Two blocks on a multiprocessor share its matrix units.
-  const double waves = double(ceil_div(blocks, sms));
-  const double busy = double(blocks) / (waves * sms);
+  // Pairs fit anywhere. Of clusters of four 32 were too many for one wave (32 us where 14 were expected).
+  const int64_t at_once = b.split <= 2 ? sms / b.split * b.split : b.split == 4 ? 64 : 48;
+  const double waves = double(ceil_div(blocks, at_once));
+  const double busy = double(blocks) / (waves * double(at_once));
   const double moved = 1 + 8 * (1.0 / b.rows + 1.0 / b.columns - 1.0 / 128 - 1.0 / 256);
-  double end_ns = 300 + double(b.rows) * b.columns / 50;
-  if (b.split > 1) end_ns = 1200 + double(b.rows) * b.columns / 25 * (1 + 0.15 * b.split);
-  const double work = waves * (steps * step_ns * (0.6 + 0.4 * busy) * std::max(0.97, moved) + end_ns) + 700;
-  const double bytes = c.stream_ns(p.read_bytes(), p.write_bytes(), 1) + end_ns + 700;
-  return std::max(work, bytes) + c.launch_ns.at(1, 1);
+  const double power = (0.6 + 0.4 * busy) * std::clamp(moved, 0.97, 1.05);
+  double end_ns = 300 + area / 50;
+  if (b.split > 1) end_ns += 300 + area * 4 * (b.split - 1) / b.split / 16;
+  const double start_ns = 1750 + c.launch_ns.at(1, 1);
+  // In a model weights come from memory, whatever their size.
+  const double bytes = c.stream_ns(p.read_bytes(), p.write_bytes(), 1, MemoryLevel::kDram);
+  return start_ns + std::max(waves * (steps * step_ns * power + end_ns), bytes + waves * end_ns);
 }
 
 // For what bulk copies cannot read (a base that is no multiple of 16 bytes) and for k = 0: the same product without
@@ -266,14 +264,12 @@ Source source(const Problem& p, const Tile& tile) {
   define("CONSUMERS", b.consumers);
   define("MW", b.row_blocks);
   define("SPLIT", b.split);
-  define("CHUNK", b.chunk);
-  define("CHUNKS", b.chunks);
+  define("ROUND", b.round);
   define("A_ALONG_K", a_along_k);
   define("B_ALONG_K", b_along_k);
   define("B_CONSTANT", p.input(1).is_constant);
   define("BATCH", int64_t(x.batch.size()));
   define("EVEN_N", x.n % 2 == 0);
-  define("BLOCKS", b.blocks);
   // Three warpgroups start with 168 registers a thread; with 176 sums and more the last ones count.
   define("PRODUCER_REGISTERS", b.consumers == 1 ? 0 : sums > 150 ? 24 : 40);
   define("CONSUMER_REGISTERS", b.consumers == 1 ? 0 : sums > 150 ? 240 : 232);
@@ -354,8 +350,7 @@ void run(const KernelCall& call, const Buffers& buffers, Stream stream) {
   const Geometry geometry{rows, columns,      uint32_t(tiles), b.rows == 256 ? 8u : 16u,
                           bulk, batched(x.a), batched(x.b),    0};
   const int threads = b.consumers == 1 ? 160 : 384;
-  const int64_t grid =
-      b.split > 1 ? tiles * b.split : std::min<int64_t>(tiles, int64_t(target().multiprocessors) * b.blocks);
+  const int64_t grid = b.split > 1 ? tiles * b.split : std::min<int64_t>(tiles, target().multiprocessors);
   void* parameters[] = {&maps, words.data(), const_cast<Geometry*>(&geometry)};
   launch(loaded, {grid}, threads, stream, parameters, {.dependent = true});
 }
