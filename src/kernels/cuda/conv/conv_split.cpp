@@ -63,17 +63,18 @@ double estimate(const Problem& p, const Tile& t, const Ceilings& c) {
   const ConvGeometry g = conv_geometry(p);
   const int64_t tiles = ceil_div(g.images * g.out_pixels(), kRows) * ceil_div(g.out_channels, s.bn) * s.split;
   const int64_t blocks = ceil_div(tap_blocks(g), s.split), sms = target().multiprocessors;
-  // Two blocks of threads a multiprocessor hide each other's latencies.
-  const double waves = double(ceil_div(tiles, 2 * sms)) * (tiles > sms ? 2 : 1);
+  const int64_t resident = std::clamp<int64_t>(kMostShared / (s.shared_bytes() + 1024), 1, 8);
   const double products = double(kRows) * s.bn * kTapDepth * 2 / (500e3 / double(sms));
   const double feed = double(kRows + s.bn) * kTapDepth * 2 / 50;
-  // Each turn waits for the others' sums and, where there are, for operands of the epilogue: measured 0.7 us.
+  // Each turn waits for the others' sums and, where there are, for operands of the epilogue: 0.7 us. Blocks of threads
+  // that share a multiprocessor hide each other's waits (ResNet-50's 64 to 256 channels with a residual, one image:
+  // tiles of 128 columns, seven turns, take 7.6 us).
   const double turns = double(ceil_div(kRows / s.split * s.bn / 8, 160));
-  const double finish = 300 + turns * (p.epilogue_operands() > 0 && p.has_epilogue() ? 700 : 250) +
+  const double finish = 300 + turns * (p.has_epilogue() && p.epilogue_operands() > 0 ? 700 : 250) +
                         (s.split > 1 ? 500 + 30 * s.split : 0);
-  return std::max(waves * (double(blocks) * std::max(products, feed) + finish) + 1500,
-                  c.stream_ns(p.read_bytes(), p.write_bytes(), 1) + 1500) +
-         c.launch_ns.at(1, 1);
+  const double time = double(ceil_div(tiles, sms) * blocks) * std::max(products, feed) +
+                      double(ceil_div(tiles, sms * resident)) * finish;
+  return std::max(time, c.stream_ns(p.read_bytes(), p.write_bytes(), 1)) + 1500 + c.launch_ns.at(1, 1);
 }
 
 Source source(const Problem& p, const Tile& tile) {

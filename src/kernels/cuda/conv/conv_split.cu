@@ -1,11 +1,11 @@
-// Convolution of channels-last images for few output pixels, for Hopper: tiles of 64 pixels and BN channels, one a block
-// of threads. SPLIT blocks of a cluster share a tile: each takes a part of K, and finishes its part of the rows with the
-// others' sums from their shared memory.
+// Convolution of channels-last images for few output pixels, for Hopper: tiles of 64 pixels and BN channels, one a
+// block of threads. SPLIT blocks of a cluster share a tile: each takes a part of K, and finishes its part of the rows
+// with the others' sums from their shared memory.
 //
 // One warp loads: weights of the first STAGES blocks before the kernel in front has ended (dependent launch).
 //
-// Given: BN, STAGES, SPLIT (1, 2, 4, 8), KIND (0: pixels as they lie, 1: by taps), INPUT (f16, bf16); in the text before:
-// bulk.cu, taps.cu, `wgmma`, the epilogue (matrix_epilogue.h).
+// Given: BN, STAGES, SPLIT (1, 2, 4, 8), KIND (0: pixels as they lie, 1: by taps), INPUT (f16, bf16); in the text
+// before: bulk.cu, taps.cu, `wgmma`, the epilogue (matrix_epilogue.h).
 //
 // H200, floor: 0.7 us of launch, some 2 us of latencies (weights from DRAM or L2, sums through the cluster), and the
 // weights' bytes at 4.3 TB/s.
@@ -119,7 +119,8 @@ __device__ __forceinline__ void multiply_all(u32 base, u32 full, u32 empty, int 
   const u32 to = base + ((warp * 16 + lane / 4) * kPitch + lane % 4 * 2) * 4;
 #pragma unroll
   for (int j = 0; j < BN / 8; ++j) {
-    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to + j * 32), "f"(sum[4 * j]), "f"(sum[4 * j + 1]) : "memory");
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to + j * 32), "f"(sum[4 * j]), "f"(sum[4 * j + 1])
+                 : "memory");
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to + j * 32 + 8 * kPitch * 4), "f"(sum[4 * j + 2]),
                  "f"(sum[4 * j + 3])
                  : "memory");

@@ -8,7 +8,15 @@
 // Given: WARPGROUPS, BN (columns of a tile), STAGES, BUFFERS (of finished tiles), KIND (0: pixels as they lie, 1: by
 // taps), STAGED (0, 1), INPUT (f16, bf16); in the text before: bulk.cu, taps.cu, `wgmma`, the epilogue (matrix_epilogue.h).
 //
-// H200, floor of a layer: bytes / 4.3 TB/s or FLOPs / 680 TFLOP/s.
+// H200, floor of a layer: bytes / 4.3 TB/s or FLOPs / 680 TFLOP/s. Loads bind, some 70 bytes a ns and multiprocessor, as
+// long as the stages in flight cover 1.3 to 1.9 us. ResNet-50 at batch 64, f16, us (rotated buffers, so cold):
+//   3x3 64 at 56 x 56: 39 (3 x 64 tiles, 6 stages; two blocks a multiprocessor 55)
+//   1x1 64 to 256 with residual: 64, 90 % of the bytes' floor; 256 to 64: 33
+//   3x3 128 at 28 x 28: 28; 3x3 256 at 14 x 14: 25 (3 x 128 with 4 stages; 3 stages 33; 2 x 256 37; two blocks 49)
+//   3x3 512 at 7 x 7: 33 (2 x 112 with 6 stages; 1 x 128 with two blocks 43)
+//   1x1 256 to 1024 with residual: 28; 512 to 2048: 21
+// Tried: two blocks of a cluster that load half of the pixels for both (multicast): 24.0 in place of 24.6, 27.1 of 27.9,
+// 40.1 of 34.1 at 7 x 7; weights prefetched into L2 before the kernel in front has ended: within noise.
 
 constexpr int BM = 64 * WARPGROUPS;
 constexpr int kChunk = BN % 64 == 0 ? 64 : BN % 32 == 0 ? 32 : 16;  // columns of one store
@@ -81,7 +89,8 @@ __device__ __forceinline__ void load_all(const Arguments& a, const TensorMap* ma
   }
 }
 
-__device__ __forceinline__ void load_staged(const Arguments& a, const TensorMap* map, u32 buffer, u32 barrier, int tile) {
+__device__ __forceinline__ void load_staged(const Arguments& a, const TensorMap* map, u32 buffer, u32 barrier,
+                                            int tile) {
   if (!STAGED || tile >= a.tiles) return;
   const int row0 = tile / a.tiles_n * BM, column0 = tile % a.tiles_n * BN;
   if (a.bulk_staged) {
@@ -169,7 +178,8 @@ __device__ __forceinline__ void multiply_all(const Arguments& a, const Epilogue&
     const int r_move = group * 64 + warp * 16 + (lane >> 3 & 1) * 8 + (lane & 7);
 #pragma unroll
     for (int j = 0; j < BN / 16; ++j) {
-      const u32 address = buffer + j * 16 / kChunk * (BM * kChunk * 2) + in_chunk(r_move, j * 16 % kChunk / 8 + (lane >> 4));
+      const u32 address =
+          buffer + j * 16 / kChunk * (BM * kChunk * 2) + in_chunk(r_move, j * 16 % kChunk / 8 + (lane >> 4));
       u32 part[4] = {0, 0, 0, 0};
       if (STAGED) load_fragments(address, part);
 #pragma unroll

@@ -5,8 +5,9 @@
 namespace ridgeline::cuda {
 
 std::span<const Kernel* const> conv_kernels() {
-  static constexpr const Kernel* kList[] = {&kConvWgmma,     &kConvSplit,     &kConvDirect[0],
-                                            &kConvDirect[1], &kConvDirect[2], &kConvDirect[3]};
+  static constexpr const Kernel* kList[] = {&kDepthwise,       &kConvStem,        &kConvWgmma,       &kConvSplit,
+                                            &kConvGathered[0], &kConvGathered[1], &kConvGathered[2], &kConvGathered[3],
+                                            &kConvDirect[0],   &kConvDirect[1],   &kConvDirect[2],   &kConvDirect[3]};
   return kList;
 }
 

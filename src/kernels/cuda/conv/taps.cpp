@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "kernels/cuda/capabilities.h"
 #include "kernels/cuda/conv/matrix_epilogue.h"
 
 namespace ridgeline::cuda {
@@ -28,7 +29,8 @@ bool keeps_pixels(const ConvGeometry& g) {
 int64_t tap_blocks(const ConvGeometry& g) { return g.taps() * ceil_div(g.in_channels, kTapDepth); }
 
 Support supports_taps(const Problem& p) {
-  if (target().sm != 90) return no("wants the matrix instructions of sm_90, not of sm_{}", target().sm);
+  for (const Capability wanted : {Capability::kWgmma, Capability::kBulkCopies, Capability::kClusters})
+    if (const std::string why = missing(wanted); !why.empty()) return no("{}", why);
   if (!is_half(p.input(0).dtype)) return no("takes f16 and bf16");
   if (!is_half(p.output().dtype)) return no("writes f16 and bf16");
   const int rank = p.input(0).layout.rank();
