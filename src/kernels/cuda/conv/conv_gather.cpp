@@ -67,8 +67,9 @@ double estimate(const Problem& p, const Tile& t, const Ceilings& c) {
   const double gather = by_vectors(p, g) ? (kRows + bn) * step * 2 / 50.0 : kRows * step * 20 / 200.0;
   const double turns = double(ceil_div(blocks, 2 * sms)) * (blocks > sms ? 2 : 1);
   const double finish = by_matrix(p) ? 10.0 * bn : 30.0 * bn;
+  // Bulk copies keep memory busier than gathers: where both are bound by it, those of conv_wgmma are taken.
   return std::max(turns * (double(steps) * std::max(products, gather) + finish) + 2500,
-                  c.stream_ns(p.read_bytes(), p.write_bytes(), 1)) +
+                  1.25 * c.stream_ns(p.read_bytes(), p.write_bytes(), 1)) +
          c.launch_ns.at(1, 1);
 }
 
