@@ -54,6 +54,7 @@ TEST(nvrtc, CompilesEveryKernelAndHoldsItsResources) {
     }
     const cuda::Source source = kernel->source(p, best);
     const bool hopper = source.program.find("wgmma") != std::string::npos ||
+                        source.program.find("cp.async.bulk") != std::string::npos ||
                         cuda::embedded(source.file).find("wgmma") != std::string::npos ||
                         cuda::embedded(source.file).find("cp.async.bulk") != std::string::npos;
     for (const char* architecture : {"sm_80", "sm_90a"}) {

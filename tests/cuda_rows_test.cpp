@@ -22,6 +22,7 @@ double left(const std::vector<uint8_t>& packed, const cuda::RowsShape& s, int64_
             int lane, int r, int e) {
   const int64_t words = s.bits / 4;
   const uint8_t* const at = packed.data() + ((tile * s.steps() + step) * words * 32 + lane) * 16;
+  if (s.bits == 32) return load_f64(s.w, at + ((half * 2 + j) * 2 + r / 2) * 512, r % 2 * 2 + e);
   if (s.bits == 16) return load_f64(s.w, at + (half * 2 + j) * 512, r * 2 + e);
   const uint8_t* const word = at + (s.bits == 8 ? half * 512 + (j * 2 + r / 2) * 4 : (half * 2 + j) * 4);
   const uint32_t v = uint32_t(word[0]) | uint32_t(word[1]) << 8 | uint32_t(word[2]) << 16 | uint32_t(word[3]) << 24;
@@ -82,6 +83,7 @@ void check_products(const Problem& p, bool b_is_kn) {
 
 TEST(cuda_rows, PackedWeightsAreTheInstructionsOperands) {
   check_products(problem_of("MatMul", "a=bf16[1,100] b=bf16[100,37]!"), true);
+  check_products(problem_of("MatMul", "a=f32[1,70] b=f32[70,20]!"), true);
   check_products(problem_of("Gemm", "a=f16[4,96] b=f16[50,96]! transB=1"), false);
   check_products(problem_of("LowBitMatMul", "a=bf16[2,96] q=i8[35,96]! scale=f32[35,1]!"), false);
   check_products(problem_of("LowBitMatMul", "a=f16[1,224] q=u8[20,112]! scale=f16[20,7]! bits=4"), false);
@@ -104,7 +106,7 @@ TEST(cuda_rows, ScalesOfRowsEightApartLieSideBySide) {
 
 TEST(cuda_rows, RefusesWhatTheInstructionCannotBeFed) {
   EXPECT_NE(cuda::rows_shape(problem_of("MatMul", "a=bf16[1,64] b=bf16[64,8]")).refusal, "");
-  EXPECT_NE(cuda::rows_shape(problem_of("MatMul", "a=f32[1,64] b=f32[64,8]!")).refusal, "");
+  EXPECT_NE(cuda::rows_shape(problem_of("MatMul", "a=f64[1,64] b=f64[64,8]!")).refusal, "");
   EXPECT_NE(cuda::rows_shape(problem_of("LowBitMatMul", "a=f32[1,96] q=i8[8,96]! scale=f32[8,6]!")).refusal, "");
   EXPECT_NE(cuda::rows_shape(problem_of("LowBitMatMul", "a=f32[1,64] q=i8[8,64]! scale=f32[8,1]! act=i8")).refusal, "");
   EXPECT_EQ(cuda::rows_shape(problem_of("MatMul", "a=bf16[2,3,64] b=bf16[64,8]!")).m, 6);

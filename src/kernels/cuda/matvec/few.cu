@@ -1,45 +1,24 @@
 // Up to 8 rows times constant weights on sm_90. As rows.cu, but weights come through shared memory by bulk copies
-// (cp.async.bulk): a warp's part of K is one stretch of the packed weights, so that one lane keeps STAGES copies of 2 KB
-// in flight without a register, and the copies of the next launch begin while this one ends. x goes from memory to
-// registers: all loads of a round of 256 of K at once, a round ahead.
+// (cp.async.bulk): a warp's part of K is one stretch of the packed weights, so that one lane keeps STAGES copies of 2
+// KB in flight without a register. One block a multiprocessor takes every so-manieth group of NT tiles, and the copies
+// go on from one group to the next and, by dependent launch, from one kernel to the next: half the shared memory is
+// left to the blocks of the next launch. x goes from memory to registers once (RESIDENT) or a round of 256 of K ahead.
 //
-// One row fills the instruction's 8 columns with 8 stretches of 32 of K (column c has every eighth), whose sums are added
-// at the end: so a lane holds x of 256 of K in one register of 16 bytes.
+// One row fills the instruction's 8 columns with 8 stretches of 32 of K (column c has every eighth), whose sums are
+// added at the end: so a lane holds x of 256 of K in one register of 16 bytes.
 //
-// The chain from the end of the kernel before to the end of this one (x, products, the warps' sums, y) bounds small
-// problems: some 2 us. rows.cu on sm_90 took 9.4 us for 4096 x 4096 in bf16, 7.2 in i8, 4.4 in i4.
+// H200, 4096 x 4096, one row, us in bf16, i8, i4:g128: rows.cu 9.4, 7.2, 4.4. A block a group, several of them a
+// multiprocessor: 8.2 to 28 by how unevenly they fell, for a multiprocessor takes in some 37 GB/s by bulk copies.
 
 #define THREADS (WARPS * 32)
-#define STAGE_STEPS (16 / W_BITS)
-#define STAGE_BYTES 2048
+#define STAGE_STEPS (W_BITS < 16 ? 16 / W_BITS : 1)
+#define STAGE_BYTES (STAGE_STEPS * W_LOADS * 512)
 #define ROUND 4  // steps of 64
 #define ROWS (SPREAD ? 1 : 8)
 #define EIGHTS (SPREAD ? 1 : 2 * ROUND)
-#define AHEAD (SPREAD || sizeof(XType) == 2 ? 2 : 1)
 #define SUM_PITCH (16 * NT + 4)
 
-__device__ __forceinline__ u32 shared_address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
-__device__ __forceinline__ void expect(u32 barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-__device__ __forceinline__ void bulk_copy(u32 to, const void* from, int bytes, u32 barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-               "l"(from), "r"(bytes), "r"(barrier)
-               : "memory");
-}
-// Ends when the copies that were announced have arrived.
-__device__ __forceinline__ void wait_for(u32 barrier, u32 parity) {
-  u32 done;
-  do {
-    asm volatile(
-        "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}\n"
-        : "=r"(done)
-        : "r"(barrier), "r"(parity)
-        : "memory");
-  } while (!done);
-}
-
-#if W_BITS != 16 && !GROUPED
+#if W_BITS < 16 && !GROUPED
 template <typename T>
 __device__ __forceinline__ float one_of(u64 address, i64 n) {
   return float(load_value(reinterpret_cast<const T*>(address)[n / 16 * 16 + n % 8 * 2 + n / 8 % 2]));
@@ -54,105 +33,76 @@ __device__ __forceinline__ float row_scale(const Arguments& a, i64 n) {
 }
 #endif
 
-#if GROUPED
-// The scales of a warp's part of K, copied with the first weights.
-struct SliceScales {
-  char* at;
-  u32 barrier;
-  int first_group, groups, lane, row, bytes;
-  template <typename T>
-  __device__ __forceinline__ const char* copy(u64 address, i64 tile, int all, int each, bool issue) {
-    const int begin = first_group / each, count = (first_group + groups - 1) / each - begin + 1;
-    const int size = count * 16 * int(sizeof(T));
-    char* const to = at;
-    at += (ROOM_GROUPS - 1 + each - 1) / each * 16 * int(sizeof(T)) + 16 * int(sizeof(T));
-    bytes += size;
-    if (issue)
-      bulk_copy(shared_address(to), reinterpret_cast<const T*>(address) + (tile * all + begin) * 16, size, barrier);
-    return to + (row * 2 - begin * 16) * int(sizeof(T));
-  }
-  __device__ __forceinline__ void place(const Arguments& a, i64 tile, ScaleBases& to, bool issue) {
-    to.scale = copy<ScaleType>(a.scale, tile, GROUPS, 1, issue);
-#if HAS_ZERO
-    to.zero = copy<unsigned char>(a.zero, tile, GROUPS, 1, issue);
-#endif
-#if HAS_MIN
-    to.low = copy<MinType>(a.low, tile, GROUPS, 1, issue);
-#endif
-#if HAS_SUPER
-    to.super_scale = copy<SuperType>(a.super_scale, tile, SUPER_GROUPS, GROUPS / SUPER_GROUPS, issue);
-#endif
-#if HAS_SUPER_MIN
-    to.super_low = copy<SuperMinType>(a.super_low, tile, SUPER_MIN_GROUPS, GROUPS / SUPER_MIN_GROUPS, issue);
-#endif
-  }
-};
-#endif
-
-extern "C" __global__ void __launch_bounds__(THREADS) few(const __grid_constant__ Arguments a,
-                                                          const __grid_constant__ Epilogue e) {
-  // Each warp's own: stages of weights, scales, barriers, a round of x where it cannot be read as it lies.
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) few(const __grid_constant__ Arguments a,
+                                                             const __grid_constant__ Epilogue e) {
+  // Each warp's own: stages of weights, scales of two groups of tiles, a row of x where it cannot be read as it lies,
+  // barriers. Then the warps' sums, twice.
   extern __shared__ __align__(128) char shared[];
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const i64 tile0 = i64(blockIdx.x) * NT;
   const int first = a.steps * warp / WARPS, count = a.steps * (warp + 1) / WARPS - first;
-  const int copies = (count + STAGE_STEPS - 1) / STAGE_STEPS;
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
+  const int copies = (count + STAGE_STEPS - 1) / STAGE_STEPS;  // of a group of NT tiles
+  const int groups = int((a.tiles + NT - 1) / NT), mine_of = (groups - int(blockIdx.x) - 1) / int(gridDim.x) + 1;
   char* const mine = shared + warp * WARP_BYTES;
   char* const scales_at = mine + STAGES * NT * STAGE_BYTES;
-  char* const staging = scales_at + SCALE_ROOM;
+  char* const staging = scales_at + 2 * SCALE_ROOM;
   const u32 ring = shared_address(mine), barriers = shared_address(staging + ROUND * 64 * sizeof(XType));
-
   if (lane == 0) {
 #pragma unroll
-    for (int i = 0; i <= STAGES; ++i)
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barriers + i * 8) : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    for (int i = 0; i < STAGES + 2; ++i) start_barrier(barriers + i * 8, 1);
+    publish_barriers();
   }
   __syncwarp();
 
-  const char* w[NT];
-  i64 tiles[NT];
-#pragma unroll
-  for (int i = 0; i < NT; ++i) {
-    tiles[i] = tile0 + i < a.tiles ? tile0 + i : a.tiles - 1;
-    w[i] = reinterpret_cast<const char*>(a.w) + (tiles[i] * a.steps + first) * (W_LOADS * 512);
-  }
-  const auto issue = [&](int copy, int slot) {
-    const int left = count * (W_LOADS * 512) - copy * STAGE_BYTES, bytes = left < STAGE_BYTES ? left : STAGE_BYTES;
+  const auto tile_of = [&](int group, int i) {
+    const i64 tile = (i64(blockIdx.x) + i64(group) * gridDim.x) * NT + i;
+    return tile < a.tiles ? tile : a.tiles - 1;
+  };
+  // The next copy: of which group, and where in it.
+  int next_group = 0, next_copy = 0;
+  const auto issue = [&](int slot) {
+    const int left = count * (W_LOADS * 512) - next_copy * STAGE_BYTES, bytes = left < STAGE_BYTES ? left : STAGE_BYTES;
     expect(barriers + slot * 8, NT * bytes);
 #pragma unroll
     for (int i = 0; i < NT; ++i)
-      bulk_copy(ring + (slot * NT + i) * STAGE_BYTES, w[i] + i64(copy) * STAGE_BYTES, bytes, barriers + slot * 8);
+      bulk_copy(ring + (slot * NT + i) * STAGE_BYTES,
+                reinterpret_cast<const char*>(a.w) + (tile_of(next_group, i) * a.steps + first) * (W_LOADS * 512) +
+                    i64(next_copy) * STAGE_BYTES,
+                bytes, barriers + slot * 8);
+  };
+  const auto advance = [&] {
+    if (++next_copy == copies) next_copy = 0, ++next_group;
   };
 #if GROUPED
-  ScaleBases bases[NT];
-  if (count > 0) {
-    const int group = HALVES_SOME ? first * 2 / HALVES_OR_1 : 0;
+  const auto place_scales = [&](int group, ScaleBases (&to)[NT], bool copy) {
+    const int begin = HALVES_SOME ? first * 2 / HALVES_OR_1 : 0;
     int last = HALVES_SOME ? ((first + count) * 2 - 1) / HALVES_OR_1 : 0;
     last = last < GROUPS ? last : GROUPS - 1;
-    SliceScales slice{scales_at, barriers + STAGES * 8, group, last - group + 1, lane, g, 0};
+    const u32 barrier = barriers + (STAGES + group % 2) * 8;
+    SliceScales slice{scales_at + group % 2 * SCALE_ROOM, barrier, begin, last - begin + 1, lane, g, 0};
 #pragma unroll
-    for (int i = 0; i < NT; ++i) slice.place(a, tiles[i], bases[i], lane == 0);
-    if (lane == 0) expect(barriers + STAGES * 8, slice.bytes);
+    for (int i = 0; i < NT; ++i) slice.place(a, tile_of(group, i), to[i], copy);
+    if (copy) expect(barrier, slice.bytes);
+  };
+  if (lane == 0 && count > 0) {
+    ScaleBases unused[NT];
+    for (int group = 0; group < 2 && group < mine_of; ++group) place_scales(group, unused, true);
   }
 #endif
-  if (lane == 0) {
 #pragma unroll
-    for (int i = 0; i < STAGES; ++i)
-      if (i < copies) issue(i, i);
+  for (int i = 0; i < STAGES; ++i) {
+    if (count > 0 && next_group < mine_of) {
+      if (lane == 0) issue(i);
+      advance();
+    }
   }
-#if W_BITS != 16 && !GROUPED
-  const float own_scale = row_scale(a, tile0 * 16 + threadIdx.x % (16 * NT));
-#endif
 
-#if __CUDA_ARCH__ >= 900
+  // The next launch may begin when all the weights of this one are under way: earlier, its blocks would fill the
+  // multiprocessors unevenly. Not before the wait: then at most two are there at a time.
   asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
+  bool told = count == 0 || next_group >= mine_of;
+  if (told) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+
   Eight x[AHEAD][EIGHTS];
   const auto load_round = [&](Eight (&to)[EIGHTS], int begin) {
     if (begin >= count) return;
@@ -173,6 +123,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) few(const __grid_constant_
 #pragma unroll 1
     for (int row = 0; row < ROWS; ++row) {
       __syncwarp();
+#pragma unroll 1
       for (int i = lane; i < ROUND * 64; i += 32)
         row_of_x[i] = row < a.m && k0 + i < a.k ? from[row * a.x_row + i * a.x_k] : XType{};
       __syncwarp();
@@ -184,18 +135,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) few(const __grid_constant_
   };
 #pragma unroll
   for (int i = 0; i < AHEAD; ++i) load_round(x[i], i * ROUND);
+  const int span = (count + AHEAD * ROUND - 1) / (AHEAD * ROUND) * (AHEAD * ROUND);
 
-  float sum[NT][4] = {};
-#if GROUPED
-  float part[NT][4] = {};
-  if (count > 0) wait_for(barriers + STAGES * 8, 0);
-#else
-  auto& part = sum;
-#endif
+  // Sums of a group of scales, or of all; two of each, or every product would wait for the one before it (33 cycles).
+  float sum[NT][4] = {}, part[2][NT][4] = {};
 #if HAS_LOW
-  float of_x[4] = {};
+  float of_x[2][4] = {};
 #endif
 #if GROUPED
+  ScaleBases bases[NT];
   const auto scale_part = [&](int group) {
 #pragma unroll
     for (int i = 0; i < NT; ++i) {
@@ -209,22 +157,23 @@ extern "C" __global__ void __launch_bounds__(THREADS) few(const __grid_constant_
 #endif
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
-          float v = fmaf(factor, part[i][2 * r + c], sum[i][2 * r + c]);
+          float v = fmaf(factor, part[0][i][2 * r + c] + part[1][i][2 * r + c], sum[i][2 * r + c]);
 #if HAS_LOW
-          v = fmaf(-lower, of_x[c], v);
+          v = fmaf(-lower, of_x[0][c] + of_x[1][c], v);
 #endif
           sum[i][2 * r + c] = v;
-          part[i][2 * r + c] = 0;
+          part[0][i][2 * r + c] = part[1][i][2 * r + c] = 0;
         }
       }
     }
 #if HAS_LOW
-    for (int c = 0; c < 4; ++c) of_x[c] = 0;
+#pragma unroll
+    for (int c = 0; c < 4; ++c) of_x[0][c] = of_x[1][c] = 0;
 #endif
   };
 #endif
 
-  int slot = 0, copied = 0;
+  int slot = 0;
   u32 parity = 0;
   const auto compute = [&](const Eight (&from)[EIGHTS], int begin) {
 #if SPREAD
@@ -263,12 +212,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) few(const __grid_constant_
 #pragma unroll
             for (int u = 0; u < W_PARTS; ++u)
 #pragma unroll
-              for (int v = 0; v < X_PARTS; ++v) multiply(part[i], left[u], b[v][2 * p], b[v][2 * p + 1]);
+              for (int v = 0; v < X_PARTS; ++v)
+                if (u + v < 4) multiply(part[p][i], left[u], b[v][2 * p], b[v][2 * p + 1]);
           }
 #if HAS_LOW
           const u32 ones[4] = {ONES, ONES, ONES, ONES};
 #pragma unroll
-          for (int v = 0; v < X_PARTS; ++v) multiply(of_x, ones, b[v][2 * p], b[v][2 * p + 1]);
+          for (int v = 0; v < X_PARTS; ++v) multiply(of_x[p], ones, b[v][2 * p], b[v][2 * p + 1]);
 #endif
         }
 #if GROUPED && HALVES == 1
@@ -278,57 +228,96 @@ extern "C" __global__ void __launch_bounds__(THREADS) few(const __grid_constant_
 #if GROUPED && HALVES != 1
       if (ends_group(first + step) || step + 1 == count) scale_part(group_of(first + step));
 #endif
-      if (s % STAGE_STEPS == STAGE_STEPS - 1) {
+      if (s % STAGE_STEPS == STAGE_STEPS - 1 || step + 1 == count) {
         __syncwarp();
-        if (lane == 0 && copied + STAGES < copies) issue(copied + STAGES, slot);
-        ++copied;
+        if (next_group < mine_of) {
+          if (lane == 0) issue(slot);
+          advance();
+        } else if (!told) {
+          told = true;
+          asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+        }
         if (++slot == STAGES) slot = 0, parity ^= 1;
       }
     }
   };
-  for (int begin = 0; begin < count; begin += AHEAD * ROUND) {
-#pragma unroll
-    for (int i = 0; i < AHEAD; ++i) {
-      compute(x[i], begin + i * ROUND);
-      load_round(x[i], begin + (i + AHEAD) * ROUND);
-    }
-  }
 
-  // The warps' sums meet.
-  float* const sums = reinterpret_cast<float*>(shared + WARPS * WARP_BYTES);
-#pragma unroll
-  for (int i = 0; i < NT; ++i) {
-#if SPREAD
-    float low = sum[i][0] + sum[i][1], high = sum[i][2] + sum[i][3];
-#pragma unroll
-    for (int step = 1; step <= 2; step *= 2) {
-      low += __shfl_xor_sync(0xffffffffu, low, step);
-      high += __shfl_xor_sync(0xffffffffu, high, step);
+  for (int group = 0; group < mine_of; ++group) {
+#if GROUPED
+    if (count > 0) {
+      place_scales(group, bases, false);
+      wait_for(barriers + (STAGES + group % 2) * 8, group / 2 & 1);
     }
-    if (t == 0) {
-      sums[warp * SUM_PITCH + i * 16 + g] = low;
-      sums[warp * SUM_PITCH + i * 16 + g + 8] = high;
+#endif
+#pragma unroll
+    for (int i = 0; i < NT; ++i)
+#pragma unroll
+      for (int c = 0; c < 4; ++c) sum[i][c] = part[0][i][c] = part[1][i][c] = 0;
+    for (int begin = 0; begin < span; begin += AHEAD * ROUND) {
+#pragma unroll
+      for (int i = 0; i < AHEAD; ++i) {
+        compute(x[i], begin + i * ROUND);
+#if !RESIDENT
+        const int next = begin + (i + AHEAD) * ROUND;
+        load_round(x[i], next < span ? next : next - span);
+#endif
+      }
+    }
+#if GROUPED
+    __syncwarp();
+    if (lane == 0 && count > 0 && group + 2 < mine_of) {
+      ScaleBases unused[NT];
+      place_scales(group + 2, unused, true);
     }
 #else
 #pragma unroll
-    for (int c = 0; c < 4; ++c) sums[(warp * 8 + 2 * t + c % 2) * SUM_PITCH + i * 16 + g + c / 2 * 8] = sum[i][c];
-#endif
-  }
-  __syncthreads();
-  for (int at = threadIdx.x; at < 16 * NT * ROWS; at += THREADS) {
-    const int r = at / (16 * NT), column = at % (16 * NT);
-    const i64 n = tile0 * 16 + column;
-    if (r >= a.m || n >= a.n) continue;
-    float v = 0;
+    for (int i = 0; i < NT; ++i)
 #pragma unroll
-    for (int u = 0; u < WARPS; ++u) v += sums[(u * ROWS + r) * SUM_PITCH + column];
-#if W_BITS != 16 && !GROUPED
-    v *= THREADS % (16 * NT) == 0 || at == threadIdx.x ? own_scale : row_scale(a, n);
+      for (int c = 0; c < 4; ++c) sum[i][c] = part[0][i][c] + part[1][i][c];
 #endif
-    v *= a.alpha;
+
+    // The warps' sums meet; warps take turns to finish, while the others go on.
+    float* const sums = reinterpret_cast<float*>(shared + WARPS * WARP_BYTES) + group % 2 * (WARPS * ROWS * SUM_PITCH);
+#pragma unroll
+    for (int i = 0; i < NT; ++i) {
+#if SPREAD
+      float low = sum[i][0] + sum[i][1], high = sum[i][2] + sum[i][3];
+#pragma unroll
+      for (int step = 1; step <= 2; step *= 2) {
+        low += __shfl_xor_sync(0xffffffffu, low, step);
+        high += __shfl_xor_sync(0xffffffffu, high, step);
+      }
+      if (t == 0) {
+        sums[warp * SUM_PITCH + i * 16 + g] = low;
+        sums[warp * SUM_PITCH + i * 16 + g + 8] = high;
+      }
+#else
+#pragma unroll
+      for (int c = 0; c < 4; ++c) sums[(warp * 8 + 2 * t + c % 2) * SUM_PITCH + i * 16 + g + c / 2 * 8] = sum[i][c];
+#endif
+    }
+    const i64 n0 = (i64(blockIdx.x) + i64(group) * gridDim.x) * (16 * NT);
+    const int turn = (threadIdx.x + THREADS - group % WARPS * 32) % THREADS;
+#if W_BITS < 16 && !GROUPED
+    float own_scale = 0;
+    if (turn < 16 * NT * ROWS) own_scale = row_scale(a, n0 + turn % (16 * NT));
+#endif
+    __syncthreads();
+    for (int at = turn; at < 16 * NT * ROWS; at += THREADS) {
+      const int r = at / (16 * NT), column = at % (16 * NT);
+      const i64 n = n0 + column;
+      if (r >= a.m || n >= a.n) continue;
+      float v = 0;
+#pragma unroll
+      for (int u = 0; u < WARPS; ++u) v += sums[(u * ROWS + r) * SUM_PITCH + column];
+#if W_BITS < 16 && !GROUPED
+      v *= THREADS % (16 * NT) == 0 || at == turn ? own_scale : row_scale(a, n);
+#endif
+      v *= a.alpha;
 #if HAS_C
-    v = fmaf(a.beta, load_value(reinterpret_cast<const CType*>(a.c)[r * a.c_row + n * a.c_column]), v);
+      v = fmaf(a.beta, load_value(reinterpret_cast<const CType*>(a.c)[r * a.c_row + n * a.c_column]), v);
 #endif
-    reinterpret_cast<OutputType*>(a.y)[r * a.y_row + n * a.y_column] = store_value<OutputType>(epilogue(v, e, r, n));
+      reinterpret_cast<OutputType*>(a.y)[r * a.y_row + n * a.y_column] = store_value<OutputType>(epilogue(v, e, r, n));
+    }
   }
 }

@@ -5,7 +5,8 @@
 namespace ridgeline::cuda {
 
 std::span<const Kernel* const> matvec_kernels() {
-  static constexpr const Kernel* kList[] = {&kMatVec[0], &kMatVec[1], &kMatVec[2], &kMatVecLow, &kMatMulLow};
+  static constexpr const Kernel* kList[] = {&kMatVec[0], &kMatVec[1], &kMatVec[2],
+                                            &kMatVecLow, &kMatMulLow, &kLowPlain};
   return kList;
 }
 

@@ -5,6 +5,6 @@
 namespace ridgeline::cuda {
 
 extern const Kernel kMatVec[3];  // MatMul, FusedMatMul, Gemm
-extern const Kernel kMatVecLow, kMatMulLow;
+extern const Kernel kMatVecLow, kMatMulLow, kLowPlain;
 
 }  // namespace ridgeline::cuda

@@ -1,8 +1,8 @@
 // What the kernels for few rows share: parameters, weights as operands of the matrix instruction, scales. Stands before
 // them in the text.
 //
-// Given: XType; W_BITS (4, 8, 16), W_PARTS, X_PARTS, X_DIRECT, MMA_F16; with scales ScaleType, GROUPS, HALVES, W_OFFSET,
-// HAS_ZERO, HAS_MIN, HAS_SUPER, HAS_SUPER_MIN and the types and numbers of groups of these.
+// Given: XType; W_BITS (4, 8, 16, 32), W_PARTS, X_PARTS, X_DIRECT, MMA_F16; with scales ScaleType, GROUPS, HALVES,
+// W_OFFSET, HAS_ZERO, HAS_MIN, HAS_SUPER, HAS_SUPER_MIN and the types and numbers of groups of these.
 
 struct Arguments {
   u64 x, w, scale, zero, low, super_scale, super_low, y, c;
@@ -60,7 +60,21 @@ __device__ __forceinline__ u32 rounded_pair(float low, float high) {
 }
 
 // ---- weights: the operand of 16 x 16, four registers, of product `j` of half `h` of a step.
-#if W_BITS == 16
+#if W_BITS == 32
+#define W_LOADS 8
+__device__ __forceinline__ void operand(const uint4 (&w)[W_LOADS], int h, int j, u32 (&a)[W_PARTS][4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint4 v = w[(h * 2 + j) * 2 + i / 2];
+    float low = __uint_as_float(i % 2 ? v.z : v.x), high = __uint_as_float(i % 2 ? v.w : v.y);
+#pragma unroll
+    for (int part = 0; part < W_PARTS; ++part) {
+      a[part][i] = upper_halves(low, high);
+      low = rest(low, truncated(low)), high = rest(high, truncated(high));
+    }
+  }
+}
+#elif W_BITS == 16
 #define W_LOADS 4
 __device__ __forceinline__ void operand(const uint4 (&w)[W_LOADS], int h, int j, u32 (&a)[W_PARTS][4]) {
   const uint4 v = w[h * 2 + j];
@@ -129,7 +143,7 @@ template <typename T>
 __device__ __forceinline__ const char* pairs_of(u64 address, i64 tile, int groups, int row) {
   return reinterpret_cast<const char*>(reinterpret_cast<const T*>(address) + tile * groups * 16 + row * 2);
 }
-#if W_BITS != 16
+#if W_BITS < 16
 #define HAS_LOW (HAS_ZERO || HAS_MIN)
 // Where the scales of a tile begin.
 struct ScaleBases {
@@ -208,8 +222,8 @@ struct Scales {
 #endif
 // Groups of HALVES x 32 of k; 0: one for the whole row. Sums of a group stand apart until they are scaled; those of a
 // whole row without zeros are scaled at the very end.
-#define GROUPED (W_BITS != 16 && (HALVES > 0 || HAS_LOW))
-#if W_BITS != 16
+#define GROUPED (W_BITS < 16 && (HALVES > 0 || HAS_LOW))
+#if W_BITS < 16
 #define HALVES_SOME (HALVES > 0)
 #define HALVES_OR_1 (HALVES > 0 ? HALVES : 1)
 

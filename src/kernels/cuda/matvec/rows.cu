@@ -48,6 +48,7 @@ __device__ __forceinline__ void copy_chunk(const Arguments& a, char* buffer, i64
       asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
     }
   } else {
+#pragma unroll 1
     for (int i = lane; i < X_ROWS * X_CHUNK; i += 32) {
       const int row = i / X_CHUNK, at = i % X_CHUNK;
       XType v{};
@@ -190,7 +191,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows(const __grid_constant
 #pragma unroll
               for (int u = 0; u < W_PARTS; ++u)
 #pragma unroll
-                for (int v = 0; v < X_PARTS; ++v) multiply(part[i][j], left[u], b[j][v][2 * p], b[j][v][2 * p + 1]);
+                for (int v = 0; v < X_PARTS; ++v)
+                  if (u + v < 4) multiply(part[i][j], left[u], b[j][v][2 * p], b[j][v][2 * p + 1]);
           }
 #if HAS_LOW
           const u32 ones[4] = {ONES, ONES, ONES, ONES};
@@ -240,7 +242,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows(const __grid_constant
       const float4 one = sums[u * (NT * MT * 32) + at];
       v[0] += one.x, v[1] += one.y, v[2] += one.z, v[3] += one.w;
     }
-#if W_BITS != 16 && !GROUPED
+#if W_BITS < 16 && !GROUPED
     Scales scales;
     if (tile0 + at / (32 * MT) < a.tiles) {
       ScaleBases from;

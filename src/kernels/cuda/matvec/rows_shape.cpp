@@ -48,7 +48,9 @@ RowsShape rows_of_product(const Problem& p) {
   RowsShape s;
   const Operand &a = p.input(0), &b = p.input(1);
   s.x = a.dtype, s.w = b.dtype;
-  if (!is_half(s.x) || s.w != s.x) s.refusal = fmt::format("{} times {}: bf16 or f16 is wanted", name(s.x), name(s.w));
+  if ((!is_half(s.x) && s.x != DType::kF32) || s.w != s.x)
+    s.refusal = fmt::format("{} times {}: bf16, f16 or f32 is wanted", name(s.x), name(s.w));
+  s.bits = info(s.w).bits;
   if (!b.is_constant) s.refusal = "b is no constant";
   const int ar = a.layout.rank(), br = b.layout.rank();
   for (int i = 0; i + 2 < br; ++i)
@@ -84,16 +86,15 @@ RowsShape rows_of_product(const Problem& p) {
   return s;
 }
 
-RowsShape rows_of_low_bit(const Problem& p) {
+RowsShape plain_low_bit(const Problem& p) {
   RowsShape s;
   const Operand& a = p.input(0);
   s.x = a.dtype, s.w = p.input(1).dtype;
   s.bits = int(p.integer("bits"));
   s.round_x = p.string("act") == "bf16" && s.x != DType::kBF16;
-  if (p.string("act") == "i8") s.refusal = "activations are to be quantized";
   if (!is_half(s.x) && s.x != DType::kF32) s.refusal = fmt::format("{} activations", name(s.x));
   for (int i = 1; i < p.op_inputs; ++i)
-    if (p.has(i) && !p.input(i).is_constant) s.refusal = "weights that are no constants";
+    if (p.has(i) && !p.input(i).layout.is_row_major()) s.refusal = "strided weights";
   if (!s.refusal.empty()) return s;
   s.k = a.shape().back();
   s.n = p.input(1).shape()[0];
@@ -105,7 +106,15 @@ RowsShape rows_of_low_bit(const Problem& p) {
   const auto row = merged(a.layout, 0, a.layout.rank() - 1);
   if (!row) s.refusal = "a's rows have no one stride";
   s.x_row = row.value_or(0);
-  if (s.bits == 16 || !s.refusal.empty()) return s;
+  return s;
+}
+
+RowsShape rows_of_low_bit(const Problem& p) {
+  RowsShape s = plain_low_bit(p);
+  if (p.string("act") == "i8") s.refusal = "activations are to be quantized";
+  for (int i = 1; i < p.op_inputs; ++i)
+    if (p.has(i) && !p.input(i).is_constant) s.refusal = "weights that are no constants";
+  if (!s.scaled() || !s.refusal.empty()) return s;
   s.groups = p.input(2).shape()[1];
   const int64_t group = s.k / s.groups;
   if (s.groups > 1) {
@@ -133,7 +142,9 @@ void pack_rows(const RowsShape& s, const Tensor& source, void* packed) {
       const int64_t half = k / 32 % 2, t = k / 8 % 4, j = k / 4 % 2, pair = k / 2 % 2, e = k % 2;
       uint8_t* const lane = to + ((n / 16 * s.steps() + k / 64) * words * 32 + 4 * g + t) * 16;
       const int64_t at = n * s.w_row + k * s.w_k;
-      if (s.bits == 16) {
+      if (s.bits == 32) {
+        std::memcpy(lane + ((half * 2 + j) * 2 + pair) * 512 + (upper * 2 + e) * 4, bytes + at * 4, 4);
+      } else if (s.bits == 16) {
         std::memcpy(lane + (half * 2 + j) * 512 + (pair * 2 + upper) * 4 + e * 2, bytes + at * 2, 2);
       } else if (s.bits == 8) {
         lane[half * 512 + (j * 2 + pair) * 4 + upper + 2 * e] = bytes[at];

@@ -23,7 +23,7 @@ struct RowsShape {
   bool round_x = false;  // to bf16
   int64_t groups = 1;    // of scales along k
   int halves = 0;        // groups of 32 times so many of k; 0: one for the whole row
-  bool scaled() const { return bits != 16; }
+  bool scaled() const { return bits < 16; }
   int64_t steps() const { return (k + 63) / 64; }
   int64_t tiles() const { return (n + 15) / 16; }
   int64_t weight_bytes() const { return tiles() * steps() * 16 * 64 * bits / 8; }
@@ -31,6 +31,7 @@ struct RowsShape {
 
 RowsShape rows_of_product(const Problem& problem);  // MatMul, FusedMatMul, Gemm
 RowsShape rows_of_low_bit(const Problem& problem);
+RowsShape plain_low_bit(const Problem& problem);  // any groups, activations quantized or not
 RowsShape rows_shape(const Problem& problem);
 
 /// Weights in the order of the matrix instruction's left operand, 16 bytes a lane: [tile of 16 n][step of 64 k][16-byte
