@@ -5,8 +5,9 @@
 namespace ridgeline::cuda {
 
 std::span<const Kernel* const> matvec_kernels() {
-  static constexpr const Kernel* kList[] = {&kMatVec[0], &kMatVec[1], &kMatVec[2],
-                                            &kMatVecLow, &kMatMulLow, &kLowPlain};
+  static constexpr const Kernel* kList[] = {&kMatVec[0],     &kMatVec[1],     &kMatVec[2], &kMatVecBulk[0],
+                                            &kMatVecBulk[1], &kMatVecBulk[2], &kMatVecLow, &kMatVecLowBulk,
+                                            &kMatMulLow,     &kLowPlain};
   return kList;
 }
 
