@@ -10,7 +10,7 @@
 namespace ridgeline::cuda {
 namespace {
 
-constexpr int64_t kMostRows = 64;  // of 16 and 32-bit weights: more belong to kernels with tiles of both sides
+constexpr int64_t kMostRows = 64;  // of 16-bit weights: more belong to kernels with tiles of both sides
 constexpr int64_t kFewRows = 8;    // of the instruction
 
 template <Path PATH>
@@ -37,7 +37,9 @@ Support supports(const Problem& p) {
   if (PATH != Path::kRows && target().sm < 90) return no("bulk copies are of sm_90, this is sm_{}", target().sm);
   if (PATH == Path::kFew && s.m > kFewRows) return no("{} rows, at most {}", s.m, kFewRows);
   if (PATH == Path::kMany && s.m <= kFewRows) return no("{} rows, more than {} are wanted", s.m, kFewRows);
-  if (!s.scaled() && p.op->name != "LowBitMatMul" && s.m > kMostRows) return no("{} rows, at most {}", s.m, kMostRows);
+  // In f32 each product is eight: with more rows than one instruction has, kernels without matrix units are as fast.
+  const int64_t most = s.bits == 32 ? kFewRows : kMostRows;
+  if (p.op->name != "LowBitMatMul" && s.m > most) return no("{} rows, at most {}", s.m, most);
   if ((s.m + 7) / 8 > 65535) return no("{} rows", s.m);
   if (p.outputs.size() != 1) return no("more than one result");
   const int64_t bytes = blocking(p, s, best_tile(s, PATH), PATH).shared_bytes;
