@@ -50,9 +50,12 @@ Source source(const Problem& p, const Tile&) {
 }
 
 double estimate(const Problem& p, const Tile&, const Ceilings& c) {
+  const ConvGeometry g = conv_geometry(p);
   const double rate = p.input(0).dtype == DType::kF64 ? 0.04 : has_channels_last(p) ? 0.02 : 0.05;
-  return std::max(c.compute_ns(DType::kF32, int64_t(conv_geometry(p).flops()), 1) / rate,
-                  c.stream_ns(p.read_bytes(), p.write_bytes(), 1)) +
+  // However few outputs there are: each is a chain of loads and additions.
+  const double chain = 2000 + 8.0 * double(g.taps() * g.group_in());
+  return std::max({c.compute_ns(DType::kF32, int64_t(g.flops()), 1) / rate,
+                   c.stream_ns(p.read_bytes(), p.write_bytes(), 1), chain}) +
          c.launch_ns.at(1, 1);
 }
 

@@ -61,12 +61,14 @@ double estimate(const Problem& p, const Tile& t, const Ceilings& c) {
   const int bn = t.size[0], step = step_of(p);
   const int64_t blocks = ceil_div(g.images * g.out_pixels(), kRows) * ceil_div(g.group_out(), bn) * g.groups;
   const int64_t sms = target().multiprocessors, steps = depth_of(p, g) / step;
-  const double tflops = is_f32(p) ? 34e3 : 380e3;
+  const double tflops = is_f32(p) ? 34e3 : 300e3;
   const double products = 2.0 * kRows * bn * step / (tflops / double(sms));
-  // Elements one by one cost some 20 instructions each.
-  const double gather = by_vectors(p, g) ? (kRows + bn) * step * 2 / 50.0 : kRows * step * 20 / 200.0;
+  // Elements one by one: 0.46 ns each (ResNet-50's first layer at batch 64: 490 us).
+  const double gather = by_vectors(p, g) ? (kRows + bn) * step * 2 / 50.0 : kRows * step * 0.46;
   const double turns = double(ceil_div(blocks, 2 * sms)) * (blocks > sms ? 2 : 1);
-  const double finish = by_matrix(p) ? 10.0 * bn : 30.0 * bn;
+  // Operands of the epilogue come in pairs, straight from memory.
+  const bool operands = p.has_epilogue() && p.epilogue_operands() > 0;
+  const double finish = (by_matrix(p) && !operands ? 15.0 : 40.0) * bn;
   // Bulk copies keep memory busier than gathers: where both are bound by it, those of conv_wgmma are taken.
   return std::max(turns * (double(steps) * std::max(products, gather) + finish) + 2500,
                   1.25 * c.stream_ns(p.read_bytes(), p.write_bytes(), 1)) +
