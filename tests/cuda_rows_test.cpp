@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/matvec/rows_shape.h"
 #include "ops/catalogue.h"
+#include "tune/cuda_ceilings.h"
 
 namespace ridgeline {
 namespace {
@@ -110,6 +111,26 @@ TEST(cuda_rows, RefusesWhatTheInstructionCannotBeFed) {
   EXPECT_NE(cuda::rows_shape(problem_of("LowBitMatMul", "a=f32[1,96] q=i8[8,96]! scale=f32[8,6]!")).refusal, "");
   EXPECT_NE(cuda::rows_shape(problem_of("LowBitMatMul", "a=f32[1,64] q=i8[8,64]! scale=f32[8,1]! act=i8")).refusal, "");
   EXPECT_EQ(cuda::rows_shape(problem_of("MatMul", "a=bf16[2,3,64] b=bf16[64,8]!")).m, 6);
+}
+
+// The kernel and the tile that measured fastest (src/kernels/cuda/matvec/blocking.cpp) are the ones that are taken.
+TEST(cuda_rows, EstimatesOrderAsMeasured) {
+  const auto chosen = [](std::string_view keys) {
+    const Choice choice = choose_kernel(problem_of("LowBitMatMul", keys), unmeasured_cuda_ceilings());
+    return std::pair(std::string(choice.winner().kernel->name), choice.winner().tile);
+  };
+  using Expected = std::pair<std::string, Tile>;
+  EXPECT_EQ(chosen("a=bf16[1,4096] q=i8[4096,4096]! scale=f32[4096,1]!"),
+            Expected("cuda.matvec_low_bulk", Tile{{1, 8, 4, 2}}));
+  EXPECT_EQ(chosen("a=bf16[1,4096] q=i8[11008,4096]! scale=f32[11008,1]!"),
+            Expected("cuda.matvec_low_bulk", Tile{{1, 16, 2, 1}}));
+  EXPECT_EQ(chosen("a=bf16[1,4096] q=u8[4096,2048]! scale=f16[4096,32]! bits=4"),
+            Expected("cuda.matvec_low_bulk", Tile{{1, 8, 2, 2}}));
+  EXPECT_EQ(chosen("a=bf16[1,4096] q=u8[11008,2048]! scale=f16[11008,32]! bits=4"),
+            Expected("cuda.matvec_low", Tile{{1, 16, 4}}));
+  EXPECT_EQ(chosen("a=bf16[32,4096] q=i8[4096,4096]! scale=f32[4096,1]!"),
+            Expected("cuda.matmul_low", Tile{{1, 8, 2, 4, 4}}));
+  EXPECT_EQ(chosen("a=f32[3,64] q=i8[33,64]! scale=f32[33,1]! act=i8"), Expected("cuda.low_plain", Tile{}));
 }
 
 }  // namespace
