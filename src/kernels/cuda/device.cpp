@@ -75,7 +75,7 @@ std::string identity(const Source& source) {
   std::string text = source.file + '\n' + source.entry + '\n' + source.program;
   for (const std::string& define : source.defines) text += '\n' + define;
   for (const std::string& entry : source.more_entries) text += '\n' + entry;
-  return text;
+  return text + fmt::format("\n{} bytes shared", source.shared_bytes);  // a launch has what its kernel was loaded with
 }
 
 }  // namespace

@@ -41,7 +41,9 @@ Source source(const Problem& p, const Tile&) {
   source.defines = {fmt::format("Sum={}", wide_sums(p) ? "double" : "float"), fmt::format("ROWS={}", c.rows),
                     fmt::format("TILE={}", kTile),
                     fmt::format("SCORES={}", int(p.outputs.size() > 3 && p.output(3).present()))};
-  source.shared_bytes = c.bytes;
+  // One text serves all depths: a few sizes are loaded, a launch takes what it needs.
+  for (const int64_t bytes : {int64_t(16) << 10, int64_t(48) << 10, target().shared_bytes_per_block - 1024})
+    if (source.shared_bytes < c.bytes) source.shared_bytes = bytes;
   return source;
 }
 
@@ -52,7 +54,10 @@ double estimate(const Problem& p, const Tile&, const Ceilings& c) {
 }
 
 void run(const KernelCall& call, const Buffers& buffers, Stream stream) {
-  attention_any_launch(call.state_as<LoadedKernel>(), call.problem, buffers, choice_of(call.problem).rows, stream);
+  LoadedKernel kernel = call.state_as<LoadedKernel>();
+  const Choice c = choice_of(call.problem);
+  kernel.shared_bytes = c.bytes;
+  attention_any_launch(kernel, call.problem, buffers, c.rows, stream);
 }
 
 constexpr Kernel make(const char* name, const char* op) {

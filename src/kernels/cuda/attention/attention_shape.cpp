@@ -146,26 +146,21 @@ AttentionArguments attention_arguments(const Problem& p, const Buffers* b) {
     a.mask = four ? broadcast_rows(m, 4, {0, 1, 2, 3}) : broadcast_rows(m, 3, {0, -1, 1, 2});
     if (m.rank() > 0 && m.shape.back() != 1) a.mask_keys = int(std::min<int64_t>(a.keys, m.shape.back()));
   }
+  a.plain = !a.has_lengths && a.left < 0 && a.right < 0;
   if (!b) return a;
-  using A = AttentionArguments;
   const auto in = [&](int i) { return p.has(i) ? reinterpret_cast<uint64_t>(b->inputs[i]) : 0; };
   const auto out = [&](int o) { return has_output(p, o) ? reinterpret_cast<uint64_t>(b->outputs[o]) : 0; };
-  a.address = {in(kQ),       in(kK), in(kV),           in(kMask),          in(kPastKey), in(kPastValue),
-               in(kLengths), out(0), out(kPresentKey), out(kPresentValue), out(kScores)};
-  const auto wide = [&](int64_t d, int own, const Rows& own_rows, int before, const Rows& before_rows, int to,
-                        const Rows& to_rows, DType dtype) {
-    const int64_t bytes = bytes_of(dtype, 1);
-    return d * bytes % 16 == 0 && sixteen(a.address[size_t(own)], own_rows, bytes) &&
-           sixteen(a.address[size_t(before)], before_rows.column ? before_rows : Rows{0, 0, 0, 1}, bytes) &&
-           sixteen(a.address[size_t(to)], to_rows, bytes);
-  };
-  a.wide_k = wide(depth, A::kK, a.k, A::kPastKey, a.past_k, A::kPresentKey, a.present_k, p.input(kK).dtype);
-  a.wide_v = wide(value_depth, A::kV, a.v, A::kPastValue, a.past_v, A::kPresentValue, a.present_v, p.input(kV).dtype);
-  const auto aligned = [&](int at, const Rows& rows) {
-    return sixteen(a.address[size_t(at)], rows, bytes_of(p.input(kQ).dtype, 1));
-  };
-  a.aligned = aligned(A::kQ, a.q) && aligned(A::kK, a.k) && aligned(A::kV, a.v) &&
-              (!past || (aligned(A::kPastKey, a.past_k) && aligned(A::kPastValue, a.past_v)));
+  a.q_address = in(kQ), a.k_address = in(kK), a.v_address = in(kV), a.y_address = out(0);
+  a.mask_address = in(kMask), a.past_k_address = in(kPastKey), a.past_v_address = in(kPastValue);
+  a.lengths_address = in(kLengths), a.present_k_address = out(kPresentKey), a.present_v_address = out(kPresentValue);
+  a.scores_address = out(kScores);
+  const int64_t k_bytes = bytes_of(p.input(kK).dtype, 1), v_bytes = bytes_of(p.input(kV).dtype, 1);
+  const bool k_words = sixteen(a.k_address, a.k, k_bytes) && (!past || sixteen(a.past_k_address, a.past_k, k_bytes));
+  const bool v_words = sixteen(a.v_address, a.v, v_bytes) && (!past || sixteen(a.past_v_address, a.past_v, v_bytes));
+  a.wide_k = k_words && depth * k_bytes % 16 == 0 && sixteen(a.present_k_address, a.present_k, k_bytes);
+  a.wide_v = v_words && value_depth * v_bytes % 16 == 0 && sixteen(a.present_v_address, a.present_v, v_bytes);
+  a.aligned = k_words && v_words && sixteen(a.q_address, a.q, bytes_of(p.input(kQ).dtype, 1));
+  a.y_in_words = sixteen(a.y_address, a.y, bytes_of(p.output().dtype, 1));
   return a;
 }
 

@@ -2,7 +2,6 @@
 // standard's Attention), and the text that stands before each of them.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -17,14 +16,18 @@ struct AttentionArguments {
   struct Rows {
     int64_t batch = 0, head = 0, row = 0, column = 0;
   };
-  enum Address { kQ, kK, kV, kMask, kPastKey, kPastValue, kLengths, kY, kPresentKey, kPresentValue, kScores, kCount };
-  std::array<uint64_t, kCount> address{};
-  Rows q, k, v, mask, past_k, past_v, y, present_k, present_v, scores;
-  int64_t length_stride = 0, left = -1, right = -1, first_place = 0, attention_blocks = 0;
+  uint64_t q_address = 0, k_address = 0, v_address = 0, y_address = 0;
+  Rows q, k, v, y;
   double scale = 1, softcap = 0;
-  int batch = 0, heads = 1, kv_heads = 1, queries = 0, keys = 0, depth = 0, value_depth = 0, past = 0, mask_keys = 0;
-  int causal = 0, has_lengths = 0, scores_mode = -1, wide_k = 0, wide_v = 0, aligned = 0, empty_is_zero = 0, splits = 1,
-      split_keys = 0, pad = 0;
+  int64_t first_place = 0;
+  int batch = 0, heads = 1, kv_heads = 1, queries = 0, keys = 0, depth = 0, value_depth = 0, past = 0, mask_keys = 0,
+      causal = 0;
+  int splits = 1, plain = 0, has_lengths = 0, scores_mode = -1, wide_k = 0, wide_v = 0, aligned = 0, empty_is_zero = 0,
+      y_in_words = 0, paired = 0;
+  int64_t length_stride = 0, left = -1, right = -1, attention_blocks = 0;
+  uint64_t mask_address = 0, past_k_address = 0, past_v_address = 0, lengths_address = 0, present_k_address = 0,
+           present_v_address = 0, scores_address = 0;
+  Rows mask, past_k, past_v, present_k, present_v, scores;
 };
 
 /// The problem's geometry with addresses, if `buffers` is given.

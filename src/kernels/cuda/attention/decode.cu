@@ -1,203 +1,80 @@
 // Few queries against many keys, bound by reading the cache. A block takes a share of the keys of one head of K and V,
 // with the (at most 16) query rows of the heads that share it as the rows of one matrix instruction: the cache is read
 // once. Each warp goes over tiles of 16 keys of its own through STAGES buffers, without waiting for the others; shares of
-// warps are merged in shared memory, shares of blocks by `combine`, a second kernel that starts while this one ends.
+// warps are merged in shared memory, shares of blocks within a cluster: each block merges some columns, for which the
+// others write into its shared memory. (CLUSTER 1: by `combine`, a second kernel; with it 1,024 keys took 11 us.)
 //
 // Floor: the bytes of K and V at 4.5 TB/s: 4096 keys of 8 heads of 128 are 16.8 MB, 3.7 us; start, first latency and the
 // merge are about 3 us more. 35 KB in flight a multiprocessor hide the latency of DRAM, 64 KB and more are kept.
 //
-// Given: DEPTH, VALUE_DEPTH (multiples of 16), WARPS, STAGES, PAST (there is a cache before K and V); warp.cu.
+// Given: WARPS, STAGES, CLUSTER, INBOX (where the slots of a cluster lie in shared memory); warp_rows.cu.
 
-constexpr int kKeys = 16;
-constexpr int kRowK = (DEPTH * 2 + 127) / 128 * 128, kRowV = (VALUE_DEPTH * 2 + 127) / 128 * 128;  // bytes
-constexpr int kTileK = kKeys * kRowK, kStage = kTileK + kKeys * kRowV;
-constexpr int kColumns = VALUE_DEPTH / 8;
-constexpr float kLog2E = 1.4426950408889634f;
+#if __CUDA_ARCH__ < 900  // no clusters; nobody asks for one there
+#undef CLUSTER
+#define CLUSTER 1
+#endif
+constexpr int kKeys = 16, kStage = kKeys * (kRowK + kRowV);
 
-// Chunks of 16 bytes are exchanged within groups of eight, so that eight rows of one column lie in different banks.
-__device__ __forceinline__ int chunk_at(int row, int row_bytes, int chunk) {
-  return row * row_bytes + ((chunk ^ (row & 7)) << 4);
-}
-
-struct Task {
-  int item, kv_head, head0, first, count, split;
-};
-__device__ __forceinline__ Task task_of(const Attention& a, i64 block) {
+// Grid: shares of the context, heads of K and V and their row blocks, batch.
+__device__ __forceinline__ Task task_here(const Attention& a) {
   Task t;
-  const int group = a.heads / a.kv_heads;
-  const int group_rows = group * a.queries, row_blocks = (group_rows + 15) / 16;
-  t.split = int(block % a.splits);
-  block /= a.splits;
-  t.first = int(block % row_blocks) * 16;
-  block /= row_blocks;
-  t.kv_head = int(block % a.kv_heads), t.item = int(block / a.kv_heads);
+  const u32 group = u32(a.heads) / u32(a.kv_heads), group_rows = group * a.queries;
+  const u32 row_blocks = (group_rows + 15) / 16;
+  t.item = blockIdx.z;
+  t.kv_head = blockIdx.y / row_blocks;
+  t.first = (blockIdx.y - t.kv_head * row_blocks) * 16;
   t.head0 = t.kv_head * group;
-  t.count = min(16, group_rows - t.first);
+  t.count = min(16, int(group_rows) - t.first);
   return t;
 }
 
-__device__ __forceinline__ void load_tile(const Attention& a, const Task& t, u32 to, int tile, int end, int lane) {
-#pragma unroll
-  for (int i = 0; i < kKeys * DEPTH / 8; i += 32) {
-    const int at = i + lane, row = at / (DEPTH / 8), chunk = at % (DEPTH / 8), key = tile + row;
-    if (kKeys * DEPTH / 8 % 32 && at >= kKeys * DEPTH / 8) break;
-    const bool inside = key < end;
-    const QType* from = PAST ? key_row(a, t.item, t.kv_head, inside ? key : tile)
-                             : reinterpret_cast<const QType*>(a.k) + a.at_k.at(t.item, t.kv_head, inside ? key : tile);
-    copy_async(to + chunk_at(row, kRowK, chunk), from + chunk * 8, inside);
-  }
-#pragma unroll
-  for (int i = 0; i < kKeys * VALUE_DEPTH / 8; i += 32) {
-    const int at = i + lane, row = at / (VALUE_DEPTH / 8), chunk = at % (VALUE_DEPTH / 8), key = tile + row;
-    if (kKeys * VALUE_DEPTH / 8 % 32 && at >= kKeys * VALUE_DEPTH / 8) break;
-    const bool inside = key < end;
-    const VType* from = PAST ? value_row(a, t.item, t.kv_head, inside ? key : tile)
-                             : reinterpret_cast<const VType*>(a.v) + a.at_v.at(t.item, t.kv_head, inside ? key : tile);
-    copy_async(to + kTileK + chunk_at(row, kRowV, chunk), from + chunk * 8, inside);
-  }
+#if CLUSTER > 1
+#define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)
+__device__ __forceinline__ void store_remote(u32 at, u32 rank, float x) {
+  asm volatile("{.reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; st.shared::cluster.f32 [r], %2;}" ::"r"(at), "r"(rank),
+               "f"(x) : "memory");
 }
+#else
+#define CLUSTERED
+#endif
 
-__device__ __forceinline__ void store_row(const Attention& a, const Epilogue& e, const Task& t, int row, int column,
-                                          float sum, float y) {
-  const int head = t.head0 + (t.first + row) / a.queries, query = (t.first + row) % a.queries;
-  const float x = sum != 0 ? y / sum : a.empty_is_zero ? 0.0f : not_a_number();
-  reinterpret_cast<OutputType*>(a.y)[a.at_y.at(t.item, head, query) + column * a.at_y.column] =
-      store_value<OutputType>(epilogue(x, e, t.item, head, query, column));
-}
-
-extern "C" __global__ void __launch_bounds__(WARPS * 32)
+extern "C" __global__ void CLUSTERED __launch_bounds__(WARPS * 32)
     attention_decode(const __grid_constant__ Attention a, const __grid_constant__ Epilogue e, float* parts) {
-#if __CUDA_ARCH__ >= 900
+#if CLUSTER > 1
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");  // here I am
+#elif __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
-  if (copies(a, blockIdx.x)) return;
   extern __shared__ __align__(1024) unsigned char shared[];
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, quad = lane >> 2, pair = (lane & 3) * 2;
-  const Task t = task_of(a, blockIdx.x);
+  const Task t = task_here(a);
 
-  // Each lane below 16 knows the keys of its row; all need what the rows see together.
-  Range seen = {0, 0};
-  const i64 length = length_of(a, t.item);
-  if (lane < t.count) seen = seen_by(a, (t.first + lane) % a.queries, length);
-  const bool any = seen.begin < seen.end;
-  const int from = __reduce_min_sync(~0u, any ? seen.begin : a.keys), to = __reduce_max_sync(~0u, any ? seen.end : 0);
-  const bool counted = lane < t.count;
-  const int all_from = __reduce_max_sync(~0u, counted ? seen.begin : 0),
-            all_to = __reduce_min_sync(~0u, counted ? seen.end : a.keys);
-  const int begin0 = __shfl_sync(~0u, seen.begin, quad), end0 = __shfl_sync(~0u, seen.end, quad);
-  const int begin1 = __shfl_sync(~0u, seen.begin, quad + 8), end1 = __shfl_sync(~0u, seen.end, quad + 8);
-  const int share = max(0, (to - from + a.splits * kKeys - 1) / (a.splits * kKeys)) * kKeys;
-  const int begin = from + t.split * share, end = min(to, begin + share);
+  const Sight sight = sight_of(a, t, lane);
+  const int from = sight.from, to = sight.to;
+  const int share = u32(max(0, to - from) + gridDim.x * kKeys - 1) / u32(gridDim.x * kKeys) * kKeys;
+  const int begin = from + int(blockIdx.x) * share, end = min(to, begin + share);
 
   const u32 mine = shared_address(shared) + warp * (STAGES * kStage);
-  int next = begin + warp * kKeys;
-#pragma unroll
-  for (int s = 0; s < STAGES - 1; ++s) {
-    if (next < end) load_tile(a, t, mine + s * kStage, next, end, lane);
-    next += WARPS * kKeys;
-    copies_commit();
-  }
-
-  // Rows quad and quad + 8 of Q, in the order of the matrix instruction's first operand.
+  Sums sums;
+  // The loop runs ahead of itself by STAGES - 1 tiles: one place in the code that loads (all of it is fetched anew at
+  // each launch, a line at a time).
   u32 q[DEPTH / 16][4];
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = t.first + quad + half * 8;
-    const bool inside = quad + half * 8 < t.count;
-    const QType* from_q = reinterpret_cast<const QType*>(a.q) +
-                          (inside ? a.at_q.at(t.item, t.head0 + row / a.queries, row % a.queries) : 0);
-#pragma unroll
-    for (int k = 0; k < DEPTH / 16; ++k) {
-      q[k][half] = inside ? *reinterpret_cast<const u32*>(from_q + k * 16 + pair) : 0;
-      q[k][half + 2] = inside ? *reinterpret_cast<const u32*>(from_q + k * 16 + pair + 8) : 0;
+  int stage = 0, free = 0;
+  const int step = WARPS * kKeys;
+#pragma unroll 1
+  for (int tile = begin + warp * kKeys - (STAGES - 1) * step; tile < end; tile += step) {
+    const int next = tile + (STAGES - 1) * step;
+    if (next < end) load_tile<kKeys, 32>(a, t, mine + free * kStage, next, end, lane);
+    copies_commit();
+    free = free + 1 == STAGES ? 0 : free + 1;
+    if (tile < begin) {
+      if (tile + step >= begin) load_queries(a, t, quad, pair, q);
+      continue;
     }
-  }
-
-  float y[kColumns][4];
-#pragma unroll
-  for (int c = 0; c < kColumns; ++c) y[c][0] = y[c][1] = y[c][2] = y[c][3] = 0;
-  float largest0 = -infinity(), largest1 = -infinity(), sum0 = 0, sum1 = 0;
-  const float scale = float(a.scale), scale_log2 = scale * kLog2E, cap = float(a.softcap);
-#if MASK
-  const int head0 = t.head0 + (t.first + quad) / a.queries, query0 = (t.first + quad) % a.queries;
-  const int head1 = t.head0 + (t.first + quad + 8) / a.queries, query1 = (t.first + quad + 8) % a.queries;
-#endif
-
-  int stage = 0;
-  for (int tile = begin + warp * kKeys; tile < end; tile += WARPS * kKeys) {
-    copies_wait<STAGES - 2>();
+    copies_wait<STAGES - 1>();
     __syncwarp();
-    const u32 tile_k = mine + stage * kStage, tile_v = tile_k + kTileK;
-    float s[2][4] = {};
-#pragma unroll
-    for (int k = 0; k < DEPTH / 16; ++k) {
-      u32 b[4];
-      load_tiles(tile_k + chunk_at(((lane >> 4) << 3) + (lane & 7), kRowK, 2 * k + ((lane >> 3) & 1)), b);
-      multiply(s[0], q[k], b[0], b[1]);
-      multiply(s[1], q[k], b[2], b[3]);
-    }
-    // The next tile, into the buffer that was read in the round before.
-    {
-      const int free = stage == 0 ? STAGES - 1 : stage - 1;
-      if (next < end) load_tile(a, t, mine + free * kStage, next, end, lane);
-      next += WARPS * kKeys;
-      copies_commit();
-    }
-#pragma unroll
-    for (int n = 0; n < 2; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float x = s[n][i];
-        if (MASK || cap != 0) {
-          x *= scale;
-          if (cap != 0) x = cap * tanhf(x / cap);
-#if MASK
-          const int key = tile + n * 8 + pair + (i & 1);
-          if (quad + (i & 2) * 4 < t.count && key < a.mask_keys)
-            x += float(mask_at(a, t.item, i & 2 ? head1 : head0, i & 2 ? query1 : query0, key));
-#endif
-          x *= kLog2E;
-        } else {
-          x *= scale_log2;
-        }
-        s[n][i] = x;
-      }
-    if (tile < all_from || tile + kKeys > min(all_to, end)) {
-#pragma unroll
-      for (int n = 0; n < 2; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int key = tile + n * 8 + pair + (i & 1);
-          if (key < (i & 2 ? begin1 : begin0) || key >= min(end, i & 2 ? end1 : end0)) s[n][i] = -infinity();
-        }
-    }
-    const float top0 = largest_of_four(fmaxf(fmaxf(s[0][0], s[0][1]), fmaxf(s[1][0], s[1][1])));
-    const float top1 = largest_of_four(fmaxf(fmaxf(s[0][2], s[0][3]), fmaxf(s[1][2], s[1][3])));
-    if (__any_sync(~0u, top0 > largest0 || top1 > largest1)) {
-      const float now0 = fmaxf(largest0, top0), now1 = fmaxf(largest1, top1);
-      const float factor0 = now0 == -infinity() ? 1.0f : power_of_two(largest0 - now0);
-      const float factor1 = now1 == -infinity() ? 1.0f : power_of_two(largest1 - now1);
-      largest0 = now0, largest1 = now1;
-      sum0 *= factor0, sum1 *= factor1;
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) y[c][0] *= factor0, y[c][1] *= factor0, y[c][2] *= factor1, y[c][3] *= factor1;
-    }
-    const float base0 = largest0 == -infinity() ? 0.0f : largest0, base1 = largest1 == -infinity() ? 0.0f : largest1;
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      s[n][0] = power_of_two(s[n][0] - base0), s[n][1] = power_of_two(s[n][1] - base0);
-      s[n][2] = power_of_two(s[n][2] - base1), s[n][3] = power_of_two(s[n][3] - base1);
-      sum0 += s[n][0] + s[n][1], sum1 += s[n][2] + s[n][3];
-    }
-    const u32 p[4] = {pack_two(s[0][0], s[0][1]), pack_two(s[0][2], s[0][3]), pack_two(s[1][0], s[1][1]),
-                      pack_two(s[1][2], s[1][3])};
-#pragma unroll
-    for (int c = 0; c < kColumns; c += 2) {
-      u32 b[4];
-      load_tiles_transposed(tile_v + chunk_at((lane & 7) + (((lane >> 3) & 1) << 3), kRowV, c + (lane >> 4)), b);
-      multiply(y[c], p, b[0], b[1]);
-      multiply(y[c + 1], p, b[2], b[3]);
-    }
+    const u32 tile_k = mine + stage * kStage;
+    attend<kKeys / 8>(a, t, sight, q, tile_k, tile_k + kKeys * kRowK, tile, end, lane, sums);
     __syncwarp();
     stage = stage + 1 == STAGES ? 0 : stage + 1;
   }
@@ -208,19 +85,29 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32)
   constexpr int kRow = VALUE_DEPTH + 4;
   float* const all = reinterpret_cast<float*>(shared);
   float* const states = all + WARPS * 16 * kRow;
-  sum0 = sum_of_four(sum0), sum1 = sum_of_four(sum1);
+  const float sum0 = sum_of_four(sums.sum0), sum1 = sum_of_four(sums.sum1);
 #pragma unroll
   for (int c = 0; c < kColumns; ++c) {
     float* const row = all + (warp * 16 + quad) * kRow + c * 8 + pair;
-    *reinterpret_cast<float2*>(row) = make_float2(y[c][0], y[c][1]);
-    *reinterpret_cast<float2*>(row + 8 * kRow) = make_float2(y[c][2], y[c][3]);
+    *reinterpret_cast<float2*>(row) = make_float2(sums.y[c][0], sums.y[c][1]);
+    *reinterpret_cast<float2*>(row + 8 * kRow) = make_float2(sums.y[c][2], sums.y[c][3]);
   }
   if ((lane & 3) == 0) {
-    states[(warp * 16 + quad) * 2] = largest0, states[(warp * 16 + quad) * 2 + 1] = sum0;
-    states[(warp * 16 + quad + 8) * 2] = largest1, states[(warp * 16 + quad + 8) * 2 + 1] = sum1;
+    states[(warp * 16 + quad) * 2] = sums.largest0, states[(warp * 16 + quad) * 2 + 1] = sum0;
+    states[(warp * 16 + quad + 8) * 2] = sums.largest1, states[(warp * 16 + quad + 8) * 2 + 1] = sum1;
   }
   __syncthreads();
-  float* const part = parts + blockIdx.x * i64(16 * (VALUE_DEPTH + 2));
+#if CLUSTER > 1
+  // Columns [r * kWidth, (r + 1) * kWidth) are merged by block r; slots [rank][row][column], then states. They lie
+  // behind the buffers, which this block may still read from when the first of the others is done.
+  constexpr int kWidth = VALUE_DEPTH / CLUSTER, kSlot = 16 * (kWidth + 2);
+  const u32 inbox = shared_address(shared) + INBOX, rank = blockIdx.x;
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");  // all are here: their memory can be written
+#else
+  float* const part =
+      parts + ((i64(blockIdx.z) * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x) * i64(16 * (VALUE_DEPTH + 2));
+#endif
+#pragma unroll 1
   for (int at = tid; at < t.count * VALUE_DEPTH; at += WARPS * 32) {
     const int row = at / VALUE_DEPTH, column = at % VALUE_DEPTH;
     float top = -infinity(), sum = 0, x = 0;
@@ -233,13 +120,42 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32)
       sum += factor * states[(w * 16 + row) * 2 + 1];
       x += factor * all[(w * 16 + row) * kRow + column];
     }
-    if (a.splits == 1) {
+#if CLUSTER > 1
+    const u32 slot = inbox + rank * (kSlot * 4);
+    store_remote(slot + (row * kWidth + column % kWidth) * 4, column / kWidth, x);
+    if (column % kWidth == 0) {
+      store_remote(slot + (16 * kWidth + row * 2) * 4, column / kWidth, top);
+      store_remote(slot + (16 * kWidth + row * 2 + 1) * 4, column / kWidth, sum);
+    }
+#else
+    if (gridDim.x == 1) {
       store_row(a, e, t, row, column, sum, x);
     } else {
       part[row * VALUE_DEPTH + column] = x;
       if (column == 0) part[16 * VALUE_DEPTH + row * 2] = top, part[16 * VALUE_DEPTH + row * 2 + 1] = sum;
     }
+#endif
   }
+#if CLUSTER > 1
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+  const float* const slots = reinterpret_cast<const float*>(shared + INBOX);
+#pragma unroll 1
+  for (int at = tid; at < t.count * kWidth; at += WARPS * 32) {
+    const int row = at / kWidth, column = at % kWidth;
+    float top = -infinity(), sum = 0, x = 0;
+#pragma unroll
+    for (int r = 0; r < CLUSTER; ++r) top = fmaxf(top, slots[r * kSlot + 16 * kWidth + row * 2]);
+    const float base = top == -infinity() ? 0.0f : top;
+#pragma unroll
+    for (int r = 0; r < CLUSTER; ++r) {
+      const float factor = power_of_two(slots[r * kSlot + 16 * kWidth + row * 2] - base);
+      sum += factor * slots[r * kSlot + 16 * kWidth + row * 2 + 1];
+      x += factor * slots[r * kSlot + row * kWidth + column];
+    }
+    store_row(a, e, t, row, int(rank) * kWidth + column, sum, x);
+  }
+#endif
 }
 
 // A warp a row: the shares of all blocks.
@@ -249,14 +165,11 @@ extern "C" __global__ void __launch_bounds__(128)
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
   const int lane = threadIdx.x & 31;
-  const i64 index = i64(blockIdx.x) * 4 + (threadIdx.x >> 5);
-  const i64 tasks = a.attention_blocks / a.splits;
-  if (index >= tasks * 16) return;
-  const Task t = task_of(a, index / 16 * a.splits);
-  const int row = int(index % 16);
+  const Task t = task_here(a);
+  const int row = blockIdx.x * 4 + (threadIdx.x >> 5);
   if (row >= t.count) return;
   constexpr i64 kPart = 16 * (VALUE_DEPTH + 2);
-  const float* const part = parts + index / 16 * a.splits * kPart;
+  const float* const part = parts + (i64(blockIdx.z) * gridDim.y + blockIdx.y) * a.splits * kPart;
   float top = -infinity(), total = 0;
   for (int s = lane; s < a.splits; s += 32) top = fmaxf(top, part[s * kPart + 16 * VALUE_DEPTH + row * 2]);
 #pragma unroll

@@ -17,9 +17,20 @@ int64_t tasks_of(const AttentionArguments& a) {
   return int64_t(a.batch) * a.kv_heads * ((group_rows_of(a) + kRows - 1) / kRows);
 }
 int64_t row_bytes(int depth) { return (int64_t(depth) * 2 + 127) / 128 * 128; }
-int64_t shared_bytes(const AttentionArguments& a, const Tile& t) {
+// Tile: blocks that share a context, buffers a warp, warps, and how the shares are merged: 1 by the blocks, which are a
+// cluster, 2 by a second kernel.
+bool by_kernel(const Tile& t) { return t.size[3] == 2 && t.size[0] > 1; }
+int cluster_of(const Tile& t) { return t.size[3] == 1 ? t.size[0] : 1; }
+
+// Buffers of all warps, where their shares are merged afterwards; then the places for the shares of the cluster's
+// blocks.
+int64_t inbox_at(const AttentionArguments& a, const Tile& t) {
   const int64_t warps = t.size[2], stage = kKeys * (row_bytes(a.depth) + row_bytes(a.value_depth));
   return std::max(warps * t.size[1] * stage, warps * kRows * (a.value_depth + 4 + 2) * 4);
+}
+int64_t shared_bytes(const AttentionArguments& a, const Tile& t) {
+  const int64_t inbox = cluster_of(t) > 1 ? kRows * (int64_t(a.value_depth) + 2 * cluster_of(t)) * 4 : 0;
+  return inbox_at(a, t) + inbox;
 }
 
 Support supports(const Problem& p) {
@@ -29,32 +40,57 @@ Support supports(const Problem& p) {
     if (depth % 16 || depth < 16 || depth > 256) return no("heads of {}: a multiple of 16 up to 256 is wanted", depth);
   if (group_rows_of(a) > kMostGroupRows)
     return no("{} queries share keys, at most {}", group_rows_of(a), kMostGroupRows);
+  if (a.batch > 65535 || tasks_of(a) / std::max(1, a.batch) > 65535) return no("more than 65535 batches or heads");
   for (const auto& rows : {a.q, a.k, a.v, a.past_k, a.past_v})
     if (!attention_in_words(rows)) return no("rows, heads or batches not a multiple of 8 elements apart");
   return yes();
 }
 
-// Tile: blocks that share a context, buffers a warp, warps. Two blocks of 96 KB a multiprocessor, so that one reads
-// while the other ends.
+int stages_of(const AttentionArguments& a, int64_t bytes) {
+  const int64_t stage = kKeys * (row_bytes(a.depth) + row_bytes(a.value_depth));
+  return int(std::clamp<int64_t>(bytes / (4 * stage), 2, 6));
+}
+
+// By what an H200 showed, us, 32 heads of 128 on 8 of K and V, bf16. Batch 1: 1,024 keys 8x3x4x1 5.99 (a second kernel
+// 10.97); 4,096 keys 16x3x4x1 9.90, 8x3x4x1 10.08, a second kernel 14.4; 32,768 keys a second kernel 16x6x4x2 41.9,
+// 33x3x4x2 47.1, clusters 16x3x4x1 43.2, 8x6x4x1 49.7, 16x6x4x1 55.5 (there are not eight times sixteen free
+// multiprocessors in the card's clusters: they take two rounds). Batch 8, 4,096 keys: 2x3x4x1 34.5, 2x6x4x1 35.1,
+// 4x3x4x1 45.3, 8x3x4x1 42.5. Batch 32: 2x3x4x1 124.9, 1x3x4x1 127.5.
 std::vector<Tile> tiles(const Problem& p) {
   const AttentionArguments a = attention_arguments(p);
-  const int64_t tasks = std::max<int64_t>(1, tasks_of(a)), blocks = 2 * int64_t(target().multiprocessors);
+  const int64_t tasks = std::max<int64_t>(1, tasks_of(a)), sms = target().multiprocessors;
+  const int64_t most = std::max<int64_t>(1, a.keys / (4 * kKeys));
+  const int stages = stages_of(a, 96 << 10);
+  int64_t splits = 1;
+  while (splits < 16 && tasks * splits * 2 <= sms && splits * 2 <= most) splits *= 2;
+  if (tasks > sms && tasks <= 4 * sms && most >= 2) splits = 2;
+  if (target().sm < 90) return {Tile{{int(splits), stages, 4, 2}}};
+  if (splits == 16 && a.keys <= 2048) splits = 8;
+  if (splits == 16 && a.keys >= 16384) return {Tile{{16, stages_of(a, 192 << 10), 4, 2}}};
+  return {Tile{{int(splits), stages, 4, 1}}};
+}
+
+std::vector<Tile> sweep(const Problem& p) {
+  const AttentionArguments a = attention_arguments(p);
   const int64_t most = std::max<int64_t>(1, a.keys / (4 * kKeys));
   std::vector<Tile> list;
-  for (const int64_t want : {blocks / tasks, blocks / 2 / tasks, blocks * 2 / tasks, int64_t(1)}) {
-    Tile t{{int(std::clamp<int64_t>(want, 1, std::min<int64_t>(most, 64))), 3, 4}};
-    if (a.depth + a.value_depth > 256) t.size[1] = 2;
-    if (std::find(list.begin(), list.end(), t) == list.end()) list.push_back(t);
-  }
+  for (int splits = 1; splits <= 16 && splits <= most; splits *= 2)
+    for (const int bytes : {96 << 10, 192 << 10})
+      for (const int way : {1, 2})
+        if (way == 2 || target().sm >= 90) list.push_back({{splits, stages_of(a, bytes), 4, way}});
   return list;
 }
 
 TileCheck check_tile(const Problem& p, const Tile& t) {
   TileCheck check;
-  if (t.size[0] < 1 || t.size[1] < 2 || t.size[1] > 8 || (t.size[2] != 2 && t.size[2] != 4 && t.size[2] != 8))
-    check.reason = "splits of at least 1, 2 to 8 stages and 2, 4 or 8 warps are wanted";
+  const int c = cluster_of(t);
+  if (t.size[0] < 1 || t.size[1] < 2 || t.size[1] > 8 || (t.size[2] != 2 && t.size[2] != 4 && t.size[2] != 8) ||
+      t.size[3] < 1 || t.size[3] > 2)
+    check.reason = "splits of at least 1, 2 to 8 buffers, 2, 4 or 8 warps and way 1 or 2 are wanted";
+  else if (c > 16 || (c & (c - 1)) || (c > 1 && target().sm < 90))
+    check.reason = "clusters of 2, 4, 8 or 16 blocks are wanted, and sm_90";
   check.bytes = shared_bytes(attention_arguments(p), t), check.limit = target().shared_bytes_per_block;
-  check.unit = "1x1x2";
+  check.unit = "1x1x2x1";
   return check;
 }
 
@@ -62,19 +98,16 @@ int64_t part_bytes(const AttentionArguments& a) { return kRows * (int64_t(a.valu
 
 int64_t workspace(const Problem& p, const Tile& t) {
   const AttentionArguments a = attention_arguments(p);
-  return t.size[0] > 1 ? tasks_of(a) * t.size[0] * part_bytes(a) : 0;
+  return by_kernel(t) ? tasks_of(a) * t.size[0] * part_bytes(a) : 0;
 }
 
 double estimate(const Problem& p, const Tile& t, const Ceilings& c) {
   const AttentionArguments a = attention_arguments(p);
   const double row_blocks = double((group_rows_of(a) + kRows - 1) / kRows);
   const double bytes = double(p.read_bytes()) * std::max(1.0, row_blocks * 0.6) + double(p.write_bytes());
-  // One block draws 40 GB/s at most; what the last round of blocks leaves idle counts.
-  const int64_t blocks = std::max<int64_t>(1, tasks_of(a) * t.size[0]), slots = 2 * int64_t(target().multiprocessors);
-  const double rounds = double((blocks + slots - 1) / slots) * double(slots) / double(blocks);
-  const double merge = t.size[0] > 1 ? 1500 + 20.0 * t.size[0] + c.launch_ns.one : 0;
-  return bytes / c.read_gb_s[3].one * std::max(1.0, blocks < slots ? double(slots) / 2 / double(blocks) : rounds) +
-         merge + 2500 + c.launch_ns.one;
+  const int64_t blocks = std::max<int64_t>(1, tasks_of(a) * t.size[0]), sms = target().multiprocessors;
+  const double few = blocks < sms ? double(sms) / double(blocks) : 1.0;  // not enough in flight
+  return bytes / (0.9 * c.read_gb_s[3].one) * few + (by_kernel(t) ? 6000 : 3500) + c.launch_ns.one;
 }
 
 Source source(const Problem& p, const Tile& t) {
@@ -82,12 +115,14 @@ Source source(const Problem& p, const Tile& t) {
   Source source;
   source.file = "attention/decode.cu";
   source.entry = "attention_decode";
-  source.more_entries = {"combine", "attention_any"};
-  source.program = attention_half_text(p);
+  source.more_entries = {"combine", "attention_any", "attention_copies"};
+  source.program = attention_half_text(p) + std::string(embedded("attention/warp_rows.cu"));
   source.defines = attention_half_defines();
-  for (const std::string& define : {fmt::format("DEPTH={}", a.depth), fmt::format("VALUE_DEPTH={}", a.value_depth),
-                                    fmt::format("STAGES={}", t.size[1]), fmt::format("WARPS={}", t.size[2]),
-                                    fmt::format("PAST={}", int(a.past > 0))})
+  for (const std::string& define :
+       {fmt::format("DEPTH={}", a.depth), fmt::format("VALUE_DEPTH={}", a.value_depth),
+        fmt::format("STAGES={}", t.size[1]), fmt::format("WARPS={}", t.size[2]),
+        fmt::format("PAST={}", int(a.past > 0)), fmt::format("CLUSTER={}", cluster_of(t)),
+        fmt::format("CAP={}", int(a.softcap != 0)), fmt::format("INBOX={}", inbox_at(a, t))})
     source.defines.push_back(define);
   source.shared_bytes = shared_bytes(a, t);
   return source;
@@ -98,15 +133,21 @@ void run(const KernelCall& call, const Buffers& buffers, Stream stream) {
   const auto& kernel = call.state_as<LoadedKernel>();
   AttentionArguments a = attention_arguments(p, &buffers);
   if (!a.aligned) return attention_any_launch(kernel.more[1], p, buffers, kAttentionAnyRows, stream);
+  if (a.present_k_address || a.present_v_address) {
+    void* copying[] = {&a};
+    launch(kernel.more[2], {attention_copy_blocks(a, kAttentionAnyTile)}, kAttentionAnyTile, stream, copying);
+  }
   a.splits = call.tile.size[0];
-  const int64_t tasks = tasks_of(a);
-  a.attention_blocks = tasks * a.splits;
-  const int threads = call.tile.size[2] * 32;
+  const int64_t heads = a.batch ? tasks_of(a) / a.batch : 0;
   std::vector<uint64_t> epilogue = attention_epilogue(p, buffers.inputs);
   void* parts = buffers.workspace;
   void* parameters[] = {&a, epilogue.data(), &parts};
-  launch(kernel, {a.attention_blocks + attention_copy_blocks(a, threads)}, threads, stream, parameters);
-  if (a.splits > 1) launch(kernel.more[0], {tasks * kRows / 4}, 128, stream, parameters, {.dependent = true});
+  constexpr int kNonPortableClusters = 14;  // CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+  if (cluster_of(call.tile) > 8)
+    check(driver().function_set_attribute(kernel.function, kNonPortableClusters, 1), "allowing clusters of 16 blocks");
+  launch(kernel, {a.splits, heads, a.batch}, call.tile.size[2] * 32, stream, parameters);
+  if (by_kernel(call.tile))
+    launch(kernel.more[0], {kRows / 4, heads, a.batch}, 128, stream, parameters, {.dependent = true});
 }
 
 constexpr Kernel make(const char* name, const char* op) {
@@ -115,6 +156,7 @@ constexpr Kernel make(const char* name, const char* op) {
           .device = DeviceKind::kCuda,
           .supports = supports,
           .tiles = tiles,
+          .sweep = sweep,
           .check_tile = check_tile,
           .estimate = estimate,
           .workspace = workspace,

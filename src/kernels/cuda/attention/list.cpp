@@ -5,8 +5,8 @@ namespace ridgeline::cuda {
 
 std::span<const Kernel* const> attention_kernels() {
   static constexpr const Kernel* kList[] = {
-      &kAttentionWgmma,         &kAttentionDecode,         &kAttentionAny,
-      &kStandardAttentionWgmma, &kStandardAttentionDecode, &kStandardAttentionAny};
+      &kAttentionWgmma,         &kAttentionMma,         &kAttentionDecode,         &kAttentionAny,
+      &kStandardAttentionWgmma, &kStandardAttentionMma, &kStandardAttentionDecode, &kStandardAttentionAny};
   return kList;
 }
 

@@ -8,14 +8,18 @@
 // they need half the time of the products, with depth 64 as long as these. A tile of 128 rows reads K and V of 128 keys
 // (64 KB) for 8.4 M operations: 5 TB/s of the second cache at the full rate.
 //
-// Given: DEPTH, VALUE_DEPTH (64 or 128), KEYS (of a tile), GROUPS, STAGES, PRODUCER_REGISTERS, CONSUMER_REGISTERS;
+// Given: DEPTH, VALUE_DEPTH (multiples of 64: narrower heads read as zero beyond their end), RAGGED (values are narrower
+// than VALUE_DEPTH), KEYS (of a tile), GROUPS, STAGES, QUERY_STAGES, TURNS, LAZY, PRODUCER_REGISTERS, CONSUMER_REGISTERS;
 // score_product and value_product (mma_source.h); warp.cu; attention_any for misaligned operands.
+
+// More than the block has been given, and setmaxnreg waits for ever.
+static_assert(PRODUCER_REGISTERS + GROUPS * CONSUMER_REGISTERS <= 512 / (GROUPS + 1) / 8 * 8 * (GROUPS + 1), "registers");
 
 struct __align__(64) TensorMap { u64 words[16]; };
 
 constexpr int kRows = 64 * GROUPS;
 constexpr int kBytesQ = kRows * DEPTH * 2, kBytesK = KEYS * DEPTH * 2, kBytesV = KEYS * VALUE_DEPTH * 2;
-constexpr int kPlaceK = kBytesQ, kPlaceV = kPlaceK + STAGES * kBytesK, kBarriers = kPlaceV + STAGES * kBytesV;
+constexpr int kPlaceK = QUERY_STAGES * kBytesQ, kPlaceV = kPlaceK + STAGES * kBytesK, kBarriers = kPlaceV + STAGES * kBytesV;
 
 __device__ __forceinline__ void barrier_init(u32 at, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
@@ -28,11 +32,13 @@ __device__ __forceinline__ void barrier_arrive(u32 at) {
 }
 __device__ __forceinline__ void barrier_wait(u32 at, u32 parity) {
   u32 done;
-  do {
+  for (int polls = 0;; ++polls) {
     asm volatile(
         "{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
         : "=r"(done) : "r"(at), "r"(parity) : "memory");
-  } while (!done);
+    if (done) return;
+    if (polls == 1 << 24) asm volatile("trap;");  // an error that names the kernel instead of a card that hangs
+  }
 }
 __device__ __forceinline__ void load_box(u32 to, const TensorMap& map, u32 barrier, int column, int row, int head,
                                          int item) {
@@ -63,22 +69,35 @@ __device__ __forceinline__ u64 described(u64 form, u32 at) { return form | ((at 
 struct Job {
   int item, head, kv_head, row, tiles;
 };
-// The longest first where later queries see more, dealt out forth and back; else the rows of one head together.
-__device__ __forceinline__ bool job_at(const Attention& a, int round, Job& job) {
-  const int row_blocks = (a.queries + kRows - 1) / kRows, pairs = a.batch * a.heads;
-  const int jobs = row_blocks * pairs;  // below 2^31: the host looks
-  const int own = a.causal && (round & 1) ? int(gridDim.x - 1 - blockIdx.x) : int(blockIdx.x);
-  const int at = round * int(gridDim.x) + own;
-  if (round * i64(gridDim.x) + own >= jobs) return false;
-  const int block = a.causal ? row_blocks - 1 - at / pairs : at % row_blocks;
-  const int pair = a.causal ? at % pairs : at / row_blocks;
-  job.item = pair / a.heads, job.head = pair % a.heads;
+// Blocks of rows of one head follow each other, so that its K and V stay in the second cache. Causal: one that sees
+// much, then the one that sees as much less (a.paired): every pair is as long as every other. (All heads' longest blocks first, as
+// one would to end evenly, read K and V from memory again for each: 371 for 487 TFLOP/s with 1,024 keys.)
+// False: no more; job.tiles 0: not in this round.
+__device__ __forceinline__ bool job_in_round(const Attention& a, int round, Job& job) {
+  const int row_blocks = (a.queries + kRows - 1) / kRows, heads = a.batch * a.heads;
+  const int half = (row_blocks + 1) / 2, units = (a.paired ? half : row_blocks) * heads;  // below 2^31: the host looks
+  const int unit = (a.paired ? round >> 1 : round) * int(gridDim.x) + int(blockIdx.x);
+  if (unit >= units) return false;
+  const int per = a.paired ? half : row_blocks, pair = unit / per;
+  int block = unit - pair * per;
+  job.tiles = 0;
+  if (a.paired && (round & 1)) {
+    if (row_blocks - 1 - block == block) return true;
+  } else if (a.paired) {
+    block = row_blocks - 1 - block;
+  }
+  job.item = pair / a.heads, job.head = pair - job.item * a.heads;
   job.kv_head = job.head / (a.heads / a.kv_heads);
   job.row = block * kRows;
   int keys = a.keys;
   if (a.causal) keys = int(min(i64(keys), max(i64(1), a.first_place + min(job.row + kRows, a.queries))));
   job.tiles = (keys + KEYS - 1) / KEYS;  // at least one: a row that sees nothing finds that out
   return true;
+}
+__device__ __forceinline__ bool next_job(const Attention& a, int& round, Job& job) {
+  while (job_in_round(a, ++round, job))
+    if (job.tiles) return true;
+  return false;
 }
 
 __device__ __forceinline__ void scores_of(float (&s)[KEYS / 2], u32 q, u32 k) {
@@ -94,6 +113,13 @@ __device__ __forceinline__ void values_of(float (&y)[VALUE_DEPTH / 2], const u32
   products_commit();
 }
 
+__device__ __forceinline__ float larger_or_nan(float x, float y) {
+  float z;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
+}
+// Exponentials and what surrounds them take as many issue slots as the products leave. (A quarter of them by polynomials
+// on the multiply-adders, to relieve the special functions: with heads of 64, 385 TFLOP/s instead of 490.)
 struct State {
   float largest[2], sum[2], factor[2];
 };
@@ -116,10 +142,15 @@ __device__ __forceinline__ void weigh(const Attention& a, float (&s)[KEYS / 2], 
   float top0 = s[0], top1 = s[2];
 #pragma unroll
   for (int i = 0; i < KEYS / 2; i += 4) {
-    top0 = fmaxf(top0, fmaxf(s[i], s[i + 1]));
-    top1 = fmaxf(top1, fmaxf(s[i + 2], s[i + 3]));
+    top0 = larger_or_nan(top0, larger_or_nan(s[i], s[i + 1]));
+    top1 = larger_or_nan(top1, larger_or_nan(s[i + 2], s[i + 3]));
   }
-  top0 = fmaxf(state.largest[0], largest_of_four(top0)), top1 = fmaxf(state.largest[1], largest_of_four(top1));
+  top0 = larger_or_nan(state.largest[0], top0), top1 = larger_or_nan(state.largest[1], top1);
+#pragma unroll
+  for (int step = 1; step < 4; step *= 2) {
+    top0 = larger_or_nan(top0, __shfl_xor_sync(~0u, top0, step));
+    top1 = larger_or_nan(top1, __shfl_xor_sync(~0u, top1, step));
+  }
   const float base0 = top0 == -infinity() ? 0.0f : top0 * scale, base1 = top1 == -infinity() ? 0.0f : top1 * scale;
   state.factor[0] = power_of_two(state.largest[0] * scale - base0);
   state.factor[1] = power_of_two(state.largest[1] * scale - base1);
@@ -128,7 +159,8 @@ __device__ __forceinline__ void weigh(const Attention& a, float (&s)[KEYS / 2], 
 #pragma unroll
   for (int i = 0; i < KEYS / 2; i += 4) {
     s[i] = power_of_two(fmaf(s[i], scale, -base0)), s[i + 1] = power_of_two(fmaf(s[i + 1], scale, -base0));
-    s[i + 2] = power_of_two(fmaf(s[i + 2], scale, -base1)), s[i + 3] = power_of_two(fmaf(s[i + 3], scale, -base1));
+    s[i + 2] = power_of_two(fmaf(s[i + 2], scale, -base1));
+    s[i + 3] = power_of_two(fmaf(s[i + 3], scale, -base1));
     sum0 += s[i] + s[i + 1], sum1 += s[i + 2] + s[i + 3];
   }
   state.sum[0] = state.sum[0] * state.factor[0] + sum0;
@@ -145,8 +177,8 @@ __device__ __forceinline__ void pack_weights(const float (&s)[KEYS / 2], u32 (&p
 __device__ __forceinline__ void store_half(const Attention& a, const Epilogue& e, const Job& job, int query, int half,
                                            float (&y)[VALUE_DEPTH / 2], float sum, int lane) {
   const int turn = lane & 3;
-  const float by = sum != 0 ? 1.0f / sum : 0.0f;
-  const bool none = sum == 0;
+  const float by = 1.0f / sum;
+  const bool none = a.causal && a.first_place + query < 0;  // sees nothing
   const bool inside = query < a.queries;
   OutputType* const row = reinterpret_cast<OutputType*>(a.y) + a.at_y.at(job.item, job.head, inside ? query : 0);
 #pragma unroll
@@ -159,10 +191,11 @@ __device__ __forceinline__ void store_half(const Attention& a, const Epilogue& e
         float x = y[(c + i) * 4 + half * 2 + k] * by;
         if (none) x = a.empty_is_zero ? 0.0f : not_a_number();
         const int column = (c + i) * 8 + turn * 2 + k;
-        values[i][k] = store_value<OutputType>(inside ? epilogue(x, e, job.item, job.head, query, column) : x);
+        if (inside && (!RAGGED || column < a.value_depth)) x = epilogue(x, e, job.item, job.head, query, column);
+        values[i][k] = store_value<OutputType>(x);
       }
     if constexpr (sizeof(OutputType) == 2) {
-      if (a.pad) {  // y lies in whole words of 16 bytes
+      if (a.y_in_words) {  // y lies in whole words of 16 bytes
         u32 words[4], out[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) words[i] = *reinterpret_cast<const u32*>(&values[i][0]);
@@ -180,7 +213,8 @@ __device__ __forceinline__ void store_half(const Attention& a, const Epilogue& e
         const u32 own = turn & 2 ? (turn & 1 ? words[3] : words[2]) : (turn & 1 ? words[1] : words[0]);
 #pragma unroll
         for (int i = 0; i < 4; ++i) out[i] = turn == i ? own : out[i];
-        if (inside) *reinterpret_cast<uint4*>(row + (c + turn) * 8) = make_uint4(out[0], out[1], out[2], out[3]);
+        if (inside && (!RAGGED || (c + turn) * 8 < a.value_depth))
+          *reinterpret_cast<uint4*>(row + (c + turn) * 8) = make_uint4(out[0], out[1], out[2], out[3]);
         continue;
       }
     }
@@ -188,8 +222,16 @@ __device__ __forceinline__ void store_half(const Attention& a, const Epilogue& e
     for (int i = 0; i < 4; ++i)
 #pragma unroll
       for (int k = 0; k < 2; ++k)
-        if (inside) row[((c + i) * 8 + turn * 2 + k) * a.at_y.column] = values[i][k];
+        if (const int column = (c + i) * 8 + turn * 2 + k; inside && (!RAGGED || column < a.value_depth))
+          row[column * a.at_y.column] = values[i][k];
   }
+}
+
+__device__ __forceinline__ void store_rows(const Attention& a, const Epilogue& e, const Job& job, int row_in_block,
+                                           float (&y)[VALUE_DEPTH / 2], float sum0, float sum1, int lane) {
+  const int query = job.row + row_in_block + lane / 4;
+  store_half(a, e, job, query, 0, y, sum_of_four(sum0), lane);
+  store_half(a, e, job, query + 8, 1, y, sum_of_four(sum1), lane);
 }
 
 extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
@@ -198,11 +240,11 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
                     const __grid_constant__ TensorMap map_v) {
   extern __shared__ __align__(1024) unsigned char shared[];
   const u32 base = shared_address(shared);
-  const u32 q_full = base + kBarriers, q_empty = q_full + 8, k_full = q_empty + 8, k_empty = k_full + 8 * STAGES,
-            v_full = k_empty + 8 * STAGES, v_empty = v_full + 8 * STAGES;
+  const u32 q_full = base + kBarriers, q_empty = q_full + 8 * QUERY_STAGES, k_full = q_empty + 8 * QUERY_STAGES,
+            k_empty = k_full + 8 * STAGES, v_full = k_empty + 8 * STAGES, v_empty = v_full + 8 * STAGES;
   const int tid = threadIdx.x;
   if (tid == 0) {
-    barrier_init(q_full, 1), barrier_init(q_empty, 4 * GROUPS);
+    for (int s = 0; s < QUERY_STAGES; ++s) barrier_init(q_full + 8 * s, 1), barrier_init(q_empty + 8 * s, 4 * GROUPS);
     for (int s = 0; s < STAGES; ++s) {
       barrier_init(k_full + 8 * s, 1), barrier_init(k_empty + 8 * s, 4 * GROUPS);
       barrier_init(v_full + 8 * s, 1), barrier_init(v_empty + 8 * s, 4 * GROUPS);
@@ -214,14 +256,15 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
   if (tid < 128) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(PRODUCER_REGISTERS));
     if (tid != 0) return;
-    u32 stage = 0, phase = 1, q_phase = 1;
-    for (int round = 0; job_at(a, round, job); ++round) {
-      barrier_wait(q_empty, q_phase);
-      q_phase ^= 1;
-      barrier_expect(q_full, kBytesQ);
+    u32 stage = 0, phase = 1, q_stage = 0, q_phase = 1;
+    for (int round = -1; next_job(a, round, job);) {
+      barrier_wait(q_empty + 8 * q_stage, q_phase);
+      barrier_expect(q_full + 8 * q_stage, kBytesQ);
 #pragma unroll
       for (int c = 0; c < DEPTH / 64; ++c)
-        load_box(base + c * (kRows * 128), map_q, q_full, c * 64, job.row, job.head, job.item);
+        load_box(base + q_stage * kBytesQ + c * (kRows * 128), map_q, q_full + 8 * q_stage, c * 64, job.row, job.head,
+                 job.item);
+      if (++q_stage == QUERY_STAGES) q_stage = 0, q_phase ^= 1;
       for (int tile = job.tiles - 1; tile >= 0; --tile) {
         barrier_wait(k_empty + 8 * stage, phase);
         barrier_expect(k_full + 8 * stage, kBytesK);
@@ -245,50 +288,67 @@ extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)
   const int row_in_block = group * 64 + warp * 16, column = (lane & 3) * 2;
   const float scale = float(a.scale) * 1.4426950408889634f;
   const u32 q = base + group * (64 * 128);
-  u32 k_stage = 0, k_phase = 0, v_stage = 0, v_phase = 0, q_phase = 0;
+  u32 k_stage = 0, k_phase = 0, v_stage = 0, v_phase = 0, q_stage = 0, q_phase = 0;
   if (TURNS && group == GROUPS - 1) turn_pass(group);  // the first warpgroup begins
   float s[KEYS / 2], y[VALUE_DEPTH / 2];
   u32 p[KEYS / 16][4];
-  for (int round = 0; job_at(a, round, job); ++round) {
-    const int row = job.row + row_in_block;
-    State state = {{-infinity(), -infinity()}, {0, 0}, {0, 0}};
-    barrier_wait(q_full, q_phase);
-    q_phase ^= 1;
+  // Tiles of all jobs in one stream: the scores of the next, whosever it is, are made beside the values of this one.
+  int round = -1;
+  if (!next_job(a, round, job)) return;
+  Job ahead = job;
+  int tile = job.tiles - 1, add = 0;
+  State state = {{-infinity(), -infinity()}, {0, 0}, {0, 0}};
+  barrier_wait(q_full, 0);
+  barrier_wait(k_full, 0);
+  products_begin();
+  scores_of(s, q, base + kPlaceK);
+  products_wait<0>(s);
+  if (lane == 0) barrier_arrive(k_empty);
+  if (++k_stage == STAGES) k_stage = 0, k_phase ^= 1;
+  if (tile == 0) {
+    if (lane == 0) barrier_arrive(q_empty);
+    if (++q_stage == QUERY_STAGES) q_stage = 0, q_phase ^= 1;
+  }
+  weigh(a, s, state, scale, tile * KEYS, job.row + row_in_block, column);
+  pack_weights(s, p);
+  while (true) {
+    const bool fresh = tile == 0;
+    if (fresh && !next_job(a, round, ahead)) break;
+    tile = fresh ? ahead.tiles - 1 : tile - 1;
+    if (fresh) barrier_wait(q_full + 8 * q_stage, q_phase);
     barrier_wait(k_full + 8 * k_stage, k_phase);
+    if (TURNS) turn_wait(group);
     products_begin();
-    scores_of(s, q, base + kPlaceK + k_stage * kBytesK);
-    products_wait<0>(s);
+    scores_of(s, q + q_stage * kBytesQ, base + kPlaceK + k_stage * kBytesK);
+    barrier_wait(v_full + 8 * v_stage, v_phase);
+    values_of(y, p, base + kPlaceV + v_stage * kBytesV, add);
+    if (TURNS) turn_pass(group);
+    products_wait<1>(s);
     if (lane == 0) barrier_arrive(k_empty + 8 * k_stage);
     if (++k_stage == STAGES) k_stage = 0, k_phase ^= 1;
-    weigh(a, s, state, scale, (job.tiles - 1) * KEYS, row, column);
-    pack_weights(s, p);
-    for (int tile = job.tiles - 2; tile >= 0; --tile) {
-      barrier_wait(k_full + 8 * k_stage, k_phase);
-      if (TURNS) turn_wait(group);
-      products_begin();
-      scores_of(s, q, base + kPlaceK + k_stage * kBytesK);
-      barrier_wait(v_full + 8 * v_stage, v_phase);
-      values_of(y, p, base + kPlaceV + v_stage * kBytesV, tile != job.tiles - 2);
-      if (TURNS) turn_pass(group);
-      products_wait<1>(s);
-      if (lane == 0) barrier_arrive(k_empty + 8 * k_stage);
-      if (++k_stage == STAGES) k_stage = 0, k_phase ^= 1;
-      weigh(a, s, state, scale, tile * KEYS, row, column);
-      products_wait<0>(y);
-      if (lane == 0) barrier_arrive(v_empty + 8 * v_stage);
-      if (++v_stage == STAGES) v_stage = 0, v_phase ^= 1;
-      pack_weights(s, p);
-#pragma unroll
-      for (int i = 0; i < VALUE_DEPTH / 2; ++i) y[i] *= state.factor[i >> 1 & 1];
+    if (tile == 0) {
+      if (lane == 0) barrier_arrive(q_empty + 8 * q_stage);
+      if (++q_stage == QUERY_STAGES) q_stage = 0, q_phase ^= 1;
     }
-    if (lane == 0) barrier_arrive(q_empty);
-    barrier_wait(v_full + 8 * v_stage, v_phase);
-    products_begin();
-    values_of(y, p, base + kPlaceV + v_stage * kBytesV, job.tiles > 1);
+    const float sum0 = state.sum[0], sum1 = state.sum[1];
+    if (fresh) state = {{-infinity(), -infinity()}, {0, 0}, {0, 0}};
+    weigh(a, s, state, scale, tile * KEYS, ahead.row + row_in_block, column);
     products_wait<0>(y);
     if (lane == 0) barrier_arrive(v_empty + 8 * v_stage);
     if (++v_stage == STAGES) v_stage = 0, v_phase ^= 1;
-    store_half(a, e, job, row + lane / 4, 0, y, sum_of_four(state.sum[0]), lane);
-    store_half(a, e, job, row + lane / 4 + 8, 1, y, sum_of_four(state.sum[1]), lane);
+    pack_weights(s, p);
+    if (fresh) {
+      store_rows(a, e, job, row_in_block, y, sum0, sum1, lane);
+      job = ahead;
+    } else if (!LAZY || __any_sync(~0u, state.factor[0] != 1.0f || state.factor[1] != 1.0f)) {
+#pragma unroll
+      for (int i = 0; i < VALUE_DEPTH / 2; ++i) y[i] *= state.factor[i >> 1 & 1];
+    }
+    add = !fresh;
   }
+  barrier_wait(v_full + 8 * v_stage, v_phase);
+  products_begin();
+  values_of(y, p, base + kPlaceV + v_stage * kBytesV, add);
+  products_wait<0>(y);
+  store_rows(a, e, job, row_in_block, y, state.sum[0], state.sum[1], lane);
 }

@@ -13,11 +13,15 @@ namespace {
 
 using Rows = AttentionArguments::Rows;
 
-// Tile: keys, warpgroups of 64 queries, buffers, whether the warpgroups take turns.
+// Heads as wide as the swizzled rows of 64 columns that hold them: copies fill up with zeros.
+int wide(int depth) { return (depth + 63) / 64 * 64; }
+
+// Tile: keys, warpgroups of 64 queries, buffers of K and V, buffers of Q, how the warpgroups work: 1 as it comes, 2 in
+// turns, 3 and 4 the same with sums rescaled only where a largest score has grown.
 int64_t shared_bytes(const AttentionArguments& a, const Tile& t) {
-  const int64_t barriers = 16 + 32 * int64_t(t.size[2]);
-  return 64 * int64_t(t.size[1]) * a.depth * 2 + int64_t(t.size[2]) * t.size[0] * (a.depth + a.value_depth) * 2 +
-         barriers;
+  const int64_t barriers = 16 * int64_t(t.size[3]) + 32 * int64_t(t.size[2]);
+  return 64 * int64_t(t.size[1]) * t.size[3] * wide(a.depth) * 2 +
+         int64_t(t.size[2]) * t.size[0] * (wide(a.depth) + wide(a.value_depth)) * 2 + barriers;
 }
 
 bool has_output(const Problem& p, int o) { return size_t(o) < p.outputs.size() && p.output(o).present(); }
@@ -27,7 +31,7 @@ Support supports(const Problem& p) {
   if (Support s = attention_half_support(p); !s.ok) return s;
   const AttentionArguments a = attention_arguments(p);
   for (const int depth : {a.depth, a.value_depth})
-    if (depth != 64 && depth != 128) return no("heads of {}: 64 or 128 is wanted", depth);
+    if (depth % 8 || depth < 8 || depth > 256) return no("heads of {}: a multiple of 8 up to 256 is wanted", depth);
   if (p.has(3)) return no("a mask");
   if (a.softcap != 0 || a.left >= 0 || a.right >= 0 || a.has_lengths) return no("a cap, a window or lengths");
   if (!(a.scale > 0)) return no("a scale of {}: a positive one is wanted", a.scale);
@@ -43,19 +47,41 @@ Support supports(const Problem& p) {
   return yes();
 }
 
+// By what an H200 showed, TFLOP/s in bf16. Heads of 128, 16,384 keys: causal 176x2x2x1x2 662, 128x2x2x1x2 632; full
+// 650, 639. 1,024 keys, causal: 128x2x2x2x2 448, 128x2x2x1x4 435. Heads of 64, 16,384 keys, causal: 208x2x2x2x4 478,
+// 176x2x2x2x2 474, 128x2x2x1x2 440 (before one stream of tiles for all jobs; 176x2x2x1x2 493, 128x3x2x1x2 485 then).
 std::vector<Tile> tiles(const Problem& p) {
   const AttentionArguments a = attention_arguments(p);
-  if (a.depth == 64 && a.value_depth == 64) return {Tile{{128, 3, 2, 1}}, Tile{{128, 2, 2, 1}}};
-  return {Tile{{128, 2, 2, 1}}};
+  const int most = std::max(wide(a.depth), wide(a.value_depth));
+  if (most > 128) return {Tile{{most > 192 ? 80 : 112, 2, 2, 1, 2}}};
+  if (a.keys < 4096) return {Tile{{128, 2, 2, 2, 2}}};
+  return {most == 64 ? Tile{{208, 2, 2, 2, 4}} : Tile{{176, 2, 2, 1, 2}}};
+}
+
+std::vector<Tile> sweep(const Problem& p) {
+  const AttentionArguments a = attention_arguments(p);
+  std::vector<Tile> list;
+  for (const int keys : {64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224})
+    for (const int groups : {2, 3})
+      for (const int queries : {1, 2})
+        for (const int way : {2, 4}) {
+          const Tile t{{keys, groups, 2, queries, way}};
+          // Beyond these the sums of a warpgroup do not fit its registers.
+          const int registers = keys / 2 + keys / 4 + wide(a.value_depth) / 2;
+          if (registers <= (groups == 2 ? 200 : 132) && shared_bytes(a, t) <= target().shared_bytes_per_block)
+            list.push_back(t);
+        }
+  return list;
 }
 
 TileCheck check_tile(const Problem& p, const Tile& t) {
   TileCheck check;
-  if (t.size[0] < 16 || t.size[0] > 256 || t.size[0] % 16 || t.size[1] < 1 || t.size[1] > 3 || t.size[2] < 2 ||
-      t.size[2] > 4)
-    check.reason = "16 to 256 keys in steps of 16, 1 to 3 warpgroups and 2 to 4 buffers are wanted";
+  if (t.size[0] < 16 || t.size[0] > 256 || t.size[0] % 16 || t.size[1] < 2 || t.size[1] > 3)
+    check.reason = "16 to 256 keys in steps of 16 and 2 or 3 warpgroups are wanted";
+  else if (t.size[2] < 2 || t.size[2] > 4 || t.size[3] < 1 || t.size[3] > 2 || t.size[4] < 1 || t.size[4] > 4)
+    check.reason = "2 to 4 buffers of K and V, 1 or 2 of Q and a way of 1 to 4 are wanted";
   check.bytes = shared_bytes(attention_arguments(p), t), check.limit = target().shared_bytes_per_block;
-  check.unit = "16x1x1x1";
+  check.unit = "16x1x1x1x1";
   return check;
 }
 
@@ -64,7 +90,8 @@ double estimate(const Problem& p, const Tile& t, const Ceilings& c) {
   const int rows = 64 * t.size[1];
   const double padded = double((a.queries + rows - 1) / rows * rows) / std::max(1, a.queries) *
                         (double((a.keys + t.size[0] - 1) / t.size[0] * t.size[0]) / std::max(1, a.keys));
-  const double share = (a.depth == 64 ? 0.55 : 0.75) * (a.queries < 1024 ? 0.6 : 1.0);
+  const double filled = double(a.depth + a.value_depth) / (wide(a.depth) + wide(a.value_depth));
+  const double share = filled * (a.depth <= 64 ? 0.55 : 0.75) * (a.queries < 1024 ? 0.6 : 1.0);
   const int64_t jobs = int64_t(a.batch) * a.heads * ((a.queries + rows - 1) / rows), sms = target().multiprocessors;
   const double idle = double((jobs + sms - 1) / sms * sms) / double(std::max<int64_t>(1, jobs));
   const double compute = attention_flops(p) * padded * (jobs < 4 * sms ? idle : 1.0) / (share * c.bf16.one);
@@ -79,14 +106,15 @@ Source source(const Problem& p, const Tile& t) {
   source.entry = "attention_wgmma";
   source.more_entries = {"attention_any", "attention_copies"};
   source.program = attention_half_text(p) + wgmma_function(dtype, t.size[0], "score_product") +
-                   wgmma_from_registers(dtype, a.value_depth, "value_product");
+                   wgmma_from_registers(dtype, wide(a.value_depth), "value_product");
   source.defines = attention_half_defines();
-  constexpr int kProducer[] = {0, 24, 24, 32}, kConsumer[] = {0, 240, 240, 160};  // of 65536 registers
+  constexpr int kProducer[] = {0, 0, 40, 32}, kConsumer[] = {0, 0, 232, 160};  // of 65536 registers
   for (const std::string& define :
-       {fmt::format("DEPTH={}", a.depth), fmt::format("VALUE_DEPTH={}", a.value_depth),
-        fmt::format("KEYS={}", t.size[0]), fmt::format("GROUPS={}", t.size[1]), fmt::format("STAGES={}", t.size[2]),
-        fmt::format("TURNS={}", int(t.size[3] && t.size[1] > 1)),
-        fmt::format("PRODUCER_REGISTERS={}", kProducer[t.size[1]]),
+       {fmt::format("DEPTH={}", wide(a.depth)), fmt::format("VALUE_DEPTH={}", wide(a.value_depth)),
+        fmt::format("RAGGED={}", int(a.value_depth % 64 != 0)), fmt::format("KEYS={}", t.size[0]),
+        fmt::format("GROUPS={}", t.size[1]), fmt::format("STAGES={}", t.size[2]),
+        fmt::format("QUERY_STAGES={}", t.size[3]), fmt::format("TURNS={}", (t.size[4] - 1) & 1),
+        fmt::format("LAZY={}", (t.size[4] - 1) >> 1), fmt::format("PRODUCER_REGISTERS={}", kProducer[t.size[1]]),
         fmt::format("CONSUMER_REGISTERS={}", kConsumer[t.size[1]])})
     source.defines.push_back(define);
   source.shared_bytes = shared_bytes(a, t);
@@ -107,10 +135,9 @@ TensorMap map_of(DType dtype, uint64_t address, const Rows& rows, int depth, int
 void run(const KernelCall& call, const Buffers& buffers, Stream stream) {
   const Problem& p = call.problem;
   const auto& kernel = call.state_as<LoadedKernel>();
-  using A = AttentionArguments;
-  A a = attention_arguments(p, &buffers);
+  AttentionArguments a = attention_arguments(p, &buffers);
   const bool copied_k = a.present_k.column != 0, copied_v = a.present_v.column != 0;
-  if (!a.aligned || (copied_k && a.address[A::kPresentKey] % 16) || (copied_v && a.address[A::kPresentValue] % 16))
+  if (!a.aligned || (copied_k && a.present_k_address % 16) || (copied_v && a.present_v_address % 16))
     return attention_any_launch(kernel.more[0], p, buffers, kAttentionAnyRows, stream);
   if (a.batch == 0 || a.heads == 0) return;
   if (copied_k || copied_v) {
@@ -119,17 +146,17 @@ void run(const KernelCall& call, const Buffers& buffers, Stream stream) {
   }
   const DType dtype = p.input(0).dtype;
   const Tile& t = call.tile;
-  const TensorMap q = map_of(dtype, a.address[A::kQ], a.q, a.depth, a.queries, a.heads, a.batch, 64 * t.size[1]);
-  const TensorMap k = map_of(dtype, a.address[copied_k ? A::kPresentKey : A::kK], copied_k ? a.present_k : a.k, a.depth,
+  const TensorMap q = map_of(dtype, a.q_address, a.q, a.depth, a.queries, a.heads, a.batch, 64 * t.size[1]);
+  const TensorMap k = map_of(dtype, copied_k ? a.present_k_address : a.k_address, copied_k ? a.present_k : a.k, a.depth,
                              a.keys, a.kv_heads, a.batch, t.size[0]);
-  const TensorMap v = map_of(dtype, a.address[copied_v ? A::kPresentValue : A::kV], copied_v ? a.present_v : a.v,
+  const TensorMap v = map_of(dtype, copied_v ? a.present_v_address : a.v_address, copied_v ? a.present_v : a.v,
                              a.value_depth, a.keys, a.kv_heads, a.batch, t.size[0]);
-  a.pad = attention_in_words(a.y) && a.y.column == 1 && a.address[A::kY] % 16 == 0;
   std::vector<uint64_t> epilogue = attention_epilogue(p, buffers.inputs);
   void* parameters[] = {&a, epilogue.data(), const_cast<TensorMap*>(&q), const_cast<TensorMap*>(&k),
                         const_cast<TensorMap*>(&v)};
   const int rows = 64 * t.size[1];
   const int64_t jobs = int64_t(a.batch) * a.heads * ((a.queries + rows - 1) / rows);
+  a.paired = a.causal && jobs > target().multiprocessors;
   launch(kernel, {std::min<int64_t>(jobs, target().multiprocessors)}, 128 * (t.size[1] + 1), stream, parameters);
 }
 
@@ -139,6 +166,7 @@ constexpr Kernel make(const char* name, const char* op) {
           .device = DeviceKind::kCuda,
           .supports = supports,
           .tiles = tiles,
+          .sweep = sweep,
           .check_tile = check_tile,
           .estimate = estimate,
           .source = source,
