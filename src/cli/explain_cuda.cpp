@@ -14,6 +14,9 @@ std::string gain_words(const CudaRow& row) {
   return row.gain < 1 ? text + ": no gain on this card" : text;
 }
 
+// Below sm_90 no peak of the tensor cores is measured.
+std::string share(double of_roof) { return of_roof > 0 ? fmt::format("{:.1f}%", of_roof * 100) : "-"; }
+
 std::string as_text(const teach::CudaTask& task, const std::vector<CudaRow>& rows) {
   std::string text = fmt::format(
       "{}: {} FLOPs, {} bytes at least. Device time of calls over rotated buffers in a graph, median\n"
@@ -29,9 +32,9 @@ std::string as_text(const teach::CudaTask& task, const std::vector<CudaRow>& row
     const CudaRow& row = rows[i];
     const bool step = !row.file.empty();
     rises = rises && (i == 0 || !step || row.gain >= 1 || !row.clear);
-    text += fmt::format("{:<17} {:>10.1f} {:>8.2f} {:>10.1f} {:>5.1f}% {:>5.1f}%  {:<12} {}\n",
+    text += fmt::format("{:<17} {:>10.1f} {:>8.2f} {:>10.1f} {:>6} {:>6}  {:<12} {}\n",
                         step ? fmt::format("{} {}", i + 1, row.name) : row.name, row.samples.median() / 1e3,
-                        row.tflop_s, double(row.bytes) / 1e6, row.roof_share() * 100, row.card_share() * 100,
+                        row.tflop_s, double(row.bytes) / 1e6, share(row.roof_share()), share(row.card_share()),
                         words(row.instructions), i == 0 ? "" : gain_words(row));
     if (step) ideas += fmt::format("{:>2} {:<13} {}: {}\n", i + 1, row.name, row.file, row.idea);
   }

@@ -105,7 +105,9 @@ CudaTask cuda_matmul_task(const std::vector<std::string>& keys) {
   std::vector<std::string> names;
   for (const CudaStep& s : all) names.push_back(s.name);
   const auto take = [&](const CudaStep& s) {
-    const std::string why = s.boxes ? cuda::missing(cuda::Capability::kWgmma) : "";
+    std::string why = s.boxes ? cuda::missing(cuda::Capability::kWgmma) : "";
+    if (const int64_t over = cuda::shared_bytes_over(s.source.shared_bytes); why.empty() && over > 0)
+      why = fmt::format("{} bytes of shared memory are {} more than a block has", s.source.shared_bytes, over);
     if (!why.empty())
       task.left_out.push_back(fmt::format("{}: {}", s.name, why));
     else

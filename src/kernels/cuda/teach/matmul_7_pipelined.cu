@@ -5,6 +5,9 @@
 // memory has the time of one tile's products to answer; with three and four, of two and three of them. One barrier a
 // step is enough from two stages on: who has passed it has multiplied the tile before, whose place the next copies
 // take.
+//
+// Tried: four warps of 64 x 64, which read a third less from shared memory. With four stages no difference (451.5 us at
+// 4096 cubed on an H200, 452.1 so), with one stage 6 % slower: fewer warps hide less.
 constexpr int kTile = 128, kDepth = 32;
 struct Stage {
   ELEMENT a[kTile][kDepth + 8], b[kDepth][kTile + 8];
