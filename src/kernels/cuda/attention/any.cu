@@ -1,6 +1,6 @@
 // Attention of whatever is asked: any type, strides, depth, window, mask, cap, and the scores as an output. ROWS query
-// rows that share keys and values a block; a thread a key for the scores, a thread a column for the sums; online softmax
-// (Milakov and Gimelshein, 2018), so that no score leaves the block unless it is wanted.
+// rows that share keys and values a block; a thread a key for the scores, a thread a column for the sums; online
+// softmax (Milakov and Gimelshein, 2018), so that no score leaves the block unless it is wanted.
 //
 // Given: Sum (float or double), ROWS, TILE (keys and threads), SCORES.
 

@@ -1,5 +1,5 @@
-// Attention as its kernels see it, whichever operator asks: every operand as strides of batch, head, row and column, and
-// what a query sees as a range of keys. Stands before each kernel of the family; attention_shape.cpp fills it.
+// Attention as its kernels see it, whichever operator asks: every operand as strides of batch, head, row and column,
+// and what a query sees as a range of keys. Stands before each kernel of the family; attention_shape.cpp fills it.
 //
 // Given: QType (of Q, K and the cache of K), VType, and MaskType where MASK is 1; OutputType and `epilogue`.
 

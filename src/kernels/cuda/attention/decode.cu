@@ -1,11 +1,11 @@
 // Few queries against many keys, bound by reading the cache. A block takes a share of the keys of one head of K and V,
 // with the (at most 16) query rows of the heads that share it as the rows of one matrix instruction: the cache is read
-// once. Each warp goes over tiles of 16 keys of its own through STAGES buffers, without waiting for the others; shares of
-// warps are merged in shared memory, shares of blocks within a cluster: each block merges some columns, for which the
-// others write into its shared memory. (CLUSTER 1: by `combine`, a second kernel; with it 1,024 keys took 11 us.)
+// once. Each warp goes over tiles of 16 keys of its own through STAGES buffers, without waiting for the others; shares
+// of warps are merged in shared memory, shares of blocks within a cluster: each block merges some columns, for which
+// the others write into its shared memory. (CLUSTER 1: by `combine`, a second kernel; with it 1,024 keys took 11 us.)
 //
-// Floor: the bytes of K and V at 4.5 TB/s: 4096 keys of 8 heads of 128 are 16.8 MB, 3.7 us; start, first latency and the
-// merge are about 3 us more. 35 KB in flight a multiprocessor hide the latency of DRAM, 64 KB and more are kept.
+// Floor: the bytes of K and V at 4.5 TB/s: 4096 keys of 8 heads of 128 are 16.8 MB, 3.7 us; start, first latency and
+// the merge are about 3 us more. 35 KB in flight a multiprocessor hide the latency of DRAM, 64 KB and more are kept.
 //
 // Given: WARPS, STAGES, CLUSTER, INBOX (where the slots of a cluster lie in shared memory); warp_rows.cu.
 
@@ -31,8 +31,8 @@ __device__ __forceinline__ Task task_here(const Attention& a) {
 #if CLUSTER > 1
 #define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)
 __device__ __forceinline__ void store_remote(u32 at, u32 rank, float x) {
-  asm volatile("{.reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; st.shared::cluster.f32 [r], %2;}" ::"r"(at), "r"(rank),
-               "f"(x) : "memory");
+  asm volatile("{.reg .b32 r; mapa.shared::cluster.u32 r, %0, %1; st.shared::cluster.f32 [r], %2;}" ::"r"(at),
+               "r"(rank), "f"(x) : "memory");
 }
 #else
 #define CLUSTERED

@@ -1,8 +1,8 @@
 // Attention by the matrix instructions of a warp (sm_80 on): masks, caps, windows, lengths, caches and any head of a
 // multiple of 16. WARPS warps have 16 rows each and share tiles of KEYS keys, of which the next is copied meanwhile.
 //
-// Floor: what a warp's matrix instructions do, on an H200 some 60 % of those of warpgroups; per tile each warp reads all of
-// K and V from shared memory for 16 rows: with depth 128, 32 KB for 0.5 M multiply-adds.
+// Floor: what a warp's matrix instructions do, on an H200 some 60 % of those of warpgroups; per tile each warp reads
+// all of K and V from shared memory for 16 rows: with depth 128, 32 KB for 0.5 M multiply-adds.
 //
 // Given: WARPS, KEYS; warp_rows.cu. Grid: row blocks (those that see most first), heads of K and V, batch.
 

@@ -52,7 +52,7 @@ double estimate(const Problem& p, const Tile& t, const Ceilings& c) {
   const double padded = double(row_blocks(a, t) * block) / double(std::max<int64_t>(1, rows));
   const int64_t blocks = row_blocks(a, t) * a.kv_heads * a.batch, slots = 2 * int64_t(target().multiprocessors);
   const double idle = blocks < slots ? double(slots) / double(std::max<int64_t>(1, blocks)) : 1.0;
-  const double share = p.has(3) || a.softcap != 0 ? 0.2 : 0.35;
+  const double share = p.has(3) || a.softcap != 0 ? 0.2 : 0.31;
   const double compute = attention_flops(p) * padded * idle / (share * (c.bf16.one > 0 ? c.bf16.one : 8 * c.f32.one));
   return std::max(compute, c.stream_ns(p.read_bytes(), p.write_bytes(), 1)) + 3500 + c.launch_ns.one;
 }

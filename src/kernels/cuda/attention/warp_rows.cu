@@ -1,6 +1,6 @@
-// 16 rows of queries that share keys and values, as a warp has them: rows of one matrix instruction, a thread having parts
-// of rows `quad` and `quad` + 8. The queries of all heads that share a head of K and V are rows, those of one head after
-// those of another.
+// 16 rows of queries that share keys and values, as a warp has them: rows of one matrix instruction, a thread having
+// parts of rows `quad` and `quad` + 8. The queries of all heads that share a head of K and V are rows, those of one
+// head after those of another.
 //
 // Given: DEPTH, VALUE_DEPTH (multiples of 16), PAST (there is a cache before K and V), CAP; warp.cu.
 
@@ -68,8 +68,8 @@ __device__ __forceinline__ void load_queries(const Attention& a, const Task& t, 
   for (int half = 0; half < 2; ++half) {
     const int row = t.first + quad + half * 8;
     const bool inside = quad + half * 8 < t.count;
-    const QType* from_q = reinterpret_cast<const QType*>(a.q) +
-                          (inside ? a.at_q.at(t.item, t.head0 + u32(row) / u32(a.queries), u32(row) % u32(a.queries)) : 0);
+    const int head = t.head0 + u32(row) / u32(a.queries), query = u32(row) % u32(a.queries);
+    const QType* from_q = reinterpret_cast<const QType*>(a.q) + (inside ? a.at_q.at(t.item, head, query) : 0);
 #pragma unroll
     for (int k = 0; k < DEPTH / 16; ++k) {
       q[k][half] = inside ? *reinterpret_cast<const u32*>(from_q + k * 16 + pair) : 0;
@@ -98,8 +98,8 @@ struct Sums {
 // TILES * 8 keys from `key` on, whose rows of K and V lie at tile_k and tile_v; those from `end` on are none.
 template <int TILES>
 __device__ __forceinline__ void attend(const Attention& a, const Task& t, const Sight& sight,
-                                       const u32 (&q)[DEPTH / 16][4], u32 tile_k, u32 tile_v, int key, int end, int lane,
-                                       Sums& sums) {
+                                       const u32 (&q)[DEPTH / 16][4], u32 tile_k, u32 tile_v, int key, int end,
+                                       int lane, Sums& sums) {
   const int pair = (lane & 3) * 2;
   float s[TILES][4] = {};
 #pragma unroll
@@ -179,7 +179,8 @@ __device__ __forceinline__ void attend(const Attention& a, const Task& t, const 
 #pragma unroll
     for (int c = 0; c < kColumns; c += 2) {
       u32 b[4];
-      load_tiles_transposed(tile_v + chunk_at(n * 8 + (lane & 7) + (((lane >> 3) & 1) << 3), kRowV, c + (lane >> 4)), b);
+      const int row = n * 8 + (lane & 7) + (((lane >> 3) & 1) << 3);
+      load_tiles_transposed(tile_v + chunk_at(row, kRowV, c + (lane >> 4)), b);
       multiply(sums.y[c], p, b[0], b[1]);
       multiply(sums.y[c + 1], p, b[2], b[3]);
     }

@@ -1,25 +1,27 @@
 // Attention on the matrix units of sm_90a. One thread of the first warpgroup copies tiles of Q, K and V by bulk tensor
-// copies; GROUPS warpgroups own 64 rows of queries each. Scores are sums in registers, their weights the register operand
-// of the product with V, which is read across (V lies with its columns inside). The product of one tile's weights with V
-// runs while the scores of the next are made into weights, and the warpgroups take turns at the matrix units, so that one
-// multiplies while another takes exponentials (Shah et al., 2024, describe both overlaps).
+// copies; GROUPS warpgroups own 64 rows of queries each. Scores are sums in registers, their weights the register
+// operand of the product with V, which is read across (V lies with its columns inside). The product of one tile's
+// weights with V runs while the scores of the next are made into weights, and the warpgroups take turns at the matrix
+// units, so that one multiplies while another takes exponentials (Shah et al., 2024, describe both overlaps).
 //
-// Floor: 4 S T depth operations at 800 TFLOP/s; a multiprocessor takes 4096 a cycle, and 16 exponentials: with depth 128
-// they need half the time of the products, with depth 64 as long as these. A tile of 128 rows reads K and V of 128 keys
-// (64 KB) for 8.4 M operations: 5 TB/s of the second cache at the full rate.
+// Floor: 4 S T depth operations at 800 TFLOP/s; a multiprocessor takes 4096 a cycle, and 16 exponentials: with depth
+// 128 they need half the time of the products, with depth 64 as long as these. A tile of 128 rows reads K and V of 128
+// keys (64 KB) for 8.4 M operations: 5 TB/s of the second cache at the full rate.
 //
-// Given: DEPTH, VALUE_DEPTH (multiples of 64: narrower heads read as zero beyond their end), RAGGED (values are narrower
-// than VALUE_DEPTH), KEYS (of a tile), GROUPS, STAGES, QUERY_STAGES, TURNS, LAZY, PRODUCER_REGISTERS, CONSUMER_REGISTERS;
-// score_product and value_product (mma_source.h); warp.cu; attention_any for misaligned operands.
+// Given: DEPTH, VALUE_DEPTH (multiples of 64: narrower heads read as zero beyond their end), RAGGED (values are
+// narrower than VALUE_DEPTH), KEYS (of a tile), GROUPS, STAGES, QUERY_STAGES, TURNS, LAZY, PRODUCER_REGISTERS,
+// CONSUMER_REGISTERS; score_product and value_product (mma_source.h); warp.cu; attention_any for misaligned operands.
 
 // More than the block has been given, and setmaxnreg waits for ever.
-static_assert(PRODUCER_REGISTERS + GROUPS * CONSUMER_REGISTERS <= 512 / (GROUPS + 1) / 8 * 8 * (GROUPS + 1), "registers");
+static_assert(PRODUCER_REGISTERS + GROUPS * CONSUMER_REGISTERS <= 512 / (GROUPS + 1) / 8 * 8 * (GROUPS + 1),
+              "registers");
 
 struct __align__(64) TensorMap { u64 words[16]; };
 
 constexpr int kRows = 64 * GROUPS;
 constexpr int kBytesQ = kRows * DEPTH * 2, kBytesK = KEYS * DEPTH * 2, kBytesV = KEYS * VALUE_DEPTH * 2;
-constexpr int kPlaceK = QUERY_STAGES * kBytesQ, kPlaceV = kPlaceK + STAGES * kBytesK, kBarriers = kPlaceV + STAGES * kBytesV;
+constexpr int kPlaceK = QUERY_STAGES * kBytesQ, kPlaceV = kPlaceK + STAGES * kBytesK,
+              kBarriers = kPlaceV + STAGES * kBytesV;
 
 __device__ __forceinline__ void barrier_init(u32 at, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
@@ -61,7 +63,8 @@ __device__ __forceinline__ void turn_pass(int group) {
 }
 
 // Descriptors of tiles in 128-byte swizzle. Rows of 64 columns follow each other: groups of eight rows are 1,024 bytes
-// apart. Read along the row (K-major), the leading offset has no meaning; across it, that is where the next 64 columns are.
+// apart. Read along the row (K-major), the leading offset has no meaning; across it, that is where the next 64 columns
+// are.
 constexpr u64 kAlong = (u64(1) << 16) | (u64(64) << 32) | (u64(1) << 62);
 constexpr u64 kAcross = (u64(KEYS * 8) << 16) | (u64(64) << 32) | (u64(1) << 62);
 __device__ __forceinline__ u64 described(u64 form, u32 at) { return form | ((at & 0x3ffff) >> 4); }
@@ -70,8 +73,10 @@ struct Job {
   int item, head, kv_head, row, tiles;
 };
 // Blocks of rows of one head follow each other, so that its K and V stay in the second cache. Causal: one that sees
-// much, then the one that sees as much less (a.paired): every pair is as long as every other. (All heads' longest blocks first, as
-// one would to end evenly, read K and V from memory again for each: 371 for 487 TFLOP/s with 1,024 keys.)
+// much, then the one that sees as much less (a.paired): every pair is as long as every other. (All heads' longest
+// blocks first, as one would to end evenly, read K and V from memory again for each: 371 for 448 TFLOP/s with 1,024
+// keys.)
+//
 // False: no more; job.tiles 0: not in this round.
 __device__ __forceinline__ bool job_in_round(const Attention& a, int round, Job& job) {
   const int row_blocks = (a.queries + kRows - 1) / kRows, heads = a.batch * a.heads;
@@ -118,8 +123,8 @@ __device__ __forceinline__ float larger_or_nan(float x, float y) {
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
   return z;
 }
-// Exponentials and what surrounds them take as many issue slots as the products leave. (A quarter of them by polynomials
-// on the multiply-adders, to relieve the special functions: with heads of 64, 385 TFLOP/s instead of 490.)
+// Exponentials and what surrounds them take as many issue slots as the products leave. (A quarter of them by
+// polynomials on the multiply-adders, to relieve the special functions: with heads of 64, 385 TFLOP/s instead of 490.)
 struct State {
   float largest[2], sum[2], factor[2];
 };

@@ -91,7 +91,7 @@ double estimate(const Problem& p, const Tile& t, const Ceilings& c) {
   const double padded = double((a.queries + rows - 1) / rows * rows) / std::max(1, a.queries) *
                         (double((a.keys + t.size[0] - 1) / t.size[0] * t.size[0]) / std::max(1, a.keys));
   const double filled = double(a.depth + a.value_depth) / (wide(a.depth) + wide(a.value_depth));
-  const double share = filled * (a.depth <= 64 ? 0.55 : 0.75) * (a.queries < 1024 ? 0.6 : 1.0);
+  const double share = filled * (a.depth <= 64 ? 0.58 : 0.8) * (a.queries < 4096 ? 0.7 : 1.0);
   const int64_t jobs = int64_t(a.batch) * a.heads * ((a.queries + rows - 1) / rows), sms = target().multiprocessors;
   const double idle = double((jobs + sms - 1) / sms * sms) / double(std::max<int64_t>(1, jobs));
   const double compute = attention_flops(p) * padded * (jobs < 4 * sms ? idle : 1.0) / (share * c.bf16.one);
