@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/attention/attention_kernels.h"
 #include "kernels/cuda/attention/attention_shape.h"
+#include "kernels/cuda/capabilities.h"
 #include "kernels/cuda/device.h"
 
 namespace ridgeline::cuda {
@@ -64,7 +65,7 @@ std::vector<Tile> tiles(const Problem& p) {
   int64_t splits = 1;
   while (splits < 16 && tasks * splits * 2 <= sms && splits * 2 <= most) splits *= 2;
   if (tasks > sms && tasks <= 4 * sms && most >= 2) splits = 2;
-  if (target().sm < 90) return {Tile{{int(splits), stages, 4, 2}}};
+  if (!capabilities().clusters) return {Tile{{int(splits), stages, 4, 2}}};
   if (splits == 16 && a.keys <= 2048) splits = 8;
   if (splits == 16 && a.keys >= 16384) return {Tile{{16, stages_of(a, 192 << 10), 4, 2}}};
   return {Tile{{int(splits), stages, 4, 1}}};
@@ -77,7 +78,7 @@ std::vector<Tile> sweep(const Problem& p) {
   for (int splits = 1; splits <= 16 && splits <= most; splits *= 2)
     for (const int bytes : {96 << 10, 192 << 10})
       for (const int way : {1, 2})
-        if (way == 2 || target().sm >= 90) list.push_back({{splits, stages_of(a, bytes), 4, way}});
+        if (way == 2 || capabilities().clusters) list.push_back({{splits, stages_of(a, bytes), 4, way}});
   return list;
 }
 
@@ -87,7 +88,7 @@ TileCheck check_tile(const Problem& p, const Tile& t) {
   if (t.size[0] < 1 || t.size[1] < 2 || t.size[1] > 8 || (t.size[2] != 2 && t.size[2] != 4 && t.size[2] != 8) ||
       t.size[3] < 1 || t.size[3] > 2)
     check.reason = "splits of at least 1, 2 to 8 buffers, 2, 4 or 8 warps and way 1 or 2 are wanted";
-  else if (c > 16 || (c & (c - 1)) || (c > 1 && target().sm < 90))
+  else if (c > 16 || (c & (c - 1)) || (c > 1 && !capabilities().clusters))
     check.reason = "clusters of 2, 4, 8 or 16 blocks are wanted, and sm_90";
   check.bytes = shared_bytes(attention_arguments(p), t), check.limit = target().shared_bytes_per_block;
   check.unit = "1x1x2x1";

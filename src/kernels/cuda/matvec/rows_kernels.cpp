@@ -2,6 +2,7 @@
 // cuda.matvec_low_bulk) and many.cu (cuda.matmul_low) on a problem.
 #include <algorithm>
 
+#include "kernels/cuda/capabilities.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/matvec/blocking.h"
 #include "kernels/cuda/matvec/matvec_kernels.h"
@@ -34,7 +35,8 @@ template <Path PATH>
 Support supports(const Problem& p) {
   const RowsShape s = rows_shape(p);
   if (!s.refusal.empty()) return no("{}", s.refusal);
-  if (PATH != Path::kRows && target().sm < 90) return no("bulk copies are of sm_90, this is sm_{}", target().sm);
+  if (PATH != Path::kRows)
+    if (const std::string why = missing(Capability::kBulkCopies); !why.empty()) return no("{}", why);
   if (PATH == Path::kFew && s.m > kFewRows) return no("{} rows, at most {}", s.m, kFewRows);
   if (PATH == Path::kMany && s.m <= kFewRows) return no("{} rows, more than {} are wanted", s.m, kFewRows);
   // In f32 each product is eight: with more rows than one instruction has, kernels without matrix units are as fast.
