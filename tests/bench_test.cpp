@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/catalogue.h"
+#include "session/problem_words.h"
 
 namespace ridgeline {
 namespace {
@@ -37,6 +38,33 @@ TEST(Bench, OnlyOperatorsWhoseLayoutIsFreeAreLaidOtherwise) {
   EXPECT_EQ(layouts("ReduceSum", "x=f32[1,3,16,16] axes=i64{1}"), given);
   EXPECT_EQ(layouts("MatMul", "a=f32[1,3,16,16] b=f32[1,3,16,16]"), given);
   EXPECT_EQ(layouts("Relu", "x=f32[1,3,16,16]"), given);
+}
+
+TEST(Bench, ConvolutionsOfBytesAreConvInteger) {
+  const std::vector<std::string> shape = {"c=8", "h=10", "oc=16", "kh=3", "pad=1", "stride=2"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), shape.begin(), shape.end());
+    return more;
+  };
+  const Problem p = parse_bench_problem("conv", with({"dtype=u8s8"}), 1).problem;
+  EXPECT_EQ(p.op->name, "ConvInteger");
+  EXPECT_EQ(p.input(0).dtype, DType::kU8);
+  EXPECT_EQ(p.input(1).dtype, DType::kI8);
+  EXPECT_EQ(p.output().shape(), (Extents{1, 16, 5, 5}));
+  EXPECT_EQ(parse_bench_problem("conv", with({"dtype=s8s8"}), 1).problem.input(0).dtype, DType::kI8);
+  const Problem plain = parse_bench_problem("conv", shape, 1).problem;
+  EXPECT_EQ(plain.op->name, "Conv");
+  EXPECT_EQ(plain.output().shape(), (Extents{1, 16, 5, 5}));
+  const auto refused = [](const std::string& op, const std::vector<std::string>& keys, const std::string& words) {
+    try {
+      parse_bench_problem(op, keys, 1);
+      ADD_FAILURE() << op;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+    }
+  };
+  refused("conv", with({"dtype=u8s8", "epilogue=bias+relu"}), "ConvInteger");
+  refused("relu", {"shape=4", "dtype=u8s8"}, "two types");
 }
 
 }  // namespace

@@ -70,6 +70,25 @@ TEST_F(PrecisionCommand, TheLadderKeepsTheErrorThatWasAskedFor) {
   refused(ladder + " --strategy cost", 2, "--strategy");
 }
 
+TEST_F(PrecisionCommand, WhatOnnxCannotHoldIsRefusedBeforeAnythingIsMeasured) {
+  const Ran ran = command("optimize " + at("a.onnx") + " --precision int8 -o " + at("out.onnx"));
+  EXPECT_EQ(ran.exit_code, 2) << ran.out;
+  EXPECT_NE(ran.out.find("has no form in ONNX"), std::string::npos) << ran.out;
+  EXPECT_EQ(ran.out.find("stage"), std::string::npos) << ran.out;  // what the ladder says while it measures
+  EXPECT_FALSE(fs::exists(at("out.onnx")));
+}
+
+TEST_F(PrecisionCommand, ProfileTakesThePrecisionsOfAFile) {
+  ASSERT_EQ(
+      command("run " + at("a.onnx") + " --max-error 0.05 --calibrate noise --quiet --scales " + at("s.json")).exit_code,
+      0);
+  const std::string profile = "profile " + at("a.onnx") + " --time 0.05 --quiet --scales " + at("s.json");
+  ASSERT_EQ(command(profile + " --json " + at("p.json")).exit_code, 0);
+  EXPECT_EQ(Json::parse(std::ifstream(at("p.json")))["precision"], Json::parse(std::ifstream(at("s.json"))));
+  refused(profile + " --precision bf16", 2, "no --precision");
+  refused("profile " + at("a.onnx") + " --calibrate noise", 2, "--max-error");
+}
+
 TEST_F(PrecisionCommand, ABudgetThatCannotBeKeptNamesOneThatCan) {
   const Ran ran = command("run " + at("a.onnx") + " --mem-budget 1MB");
   EXPECT_EQ(ran.exit_code, 3) << ran.out;

@@ -69,6 +69,31 @@ TEST(Strategy, AFusionThatIsPredictedToLoseIsLeftOut) {
   }
 }
 
+// x + y, normalized, plus x + y: greedy joins the first addition with the normalization, so that the last stands alone;
+// as the normalization's epilogue it would save a read and a write of all.
+TEST(Strategy, OfTwoWaysToJoinTheOneThatMovesLessIsFound) {
+  G g;
+  const ValueId sum = g.op("Add", {g.input("x", {64, 256}), g.input("y", {64, 256})});
+  const ValueId y = g.op("LayerNormalization", {sum, g.weight({256}), g.weight({256})});
+  g.output(g.op("Add", {sum, y}));
+  const Model model = bind_model(std::move(g.graph), {});
+  Ceilings ceilings;  // not this machine's: the estimates are the test's
+  for (Rate* rate : {&ceilings.f32, &ceilings.bf16, &ceilings.u8s8}) *rate = {100, 100};
+  for (auto* levels : {&ceilings.read_gb_s, &ceilings.copy_gb_s, &ceilings.write_gb_s}) levels->fill({50, 50});
+  ceilings.special_per_ns.fill({2, 2});
+  CompileOptions fixed = options();
+  fixed.plan.ceilings = &ceilings;
+  const StrategyResult greedy = choose_fusions(model, fixed, Strategy::kGreedy);
+  EXPECT_TRUE(greedy.undone.empty());
+  EXPECT_EQ(greedy.rewrites, 1);
+  for (const Strategy strategy : {Strategy::kCost, Strategy::kExhaustive}) {
+    const StrategyResult result = choose_fusions(model, fixed, strategy);
+    ASSERT_EQ(result.undone.size(), 1u) << name(strategy);
+    EXPECT_TRUE(result.undone.begin()->starts_with("fuse_add_normalization/")) << *result.undone.begin();
+    EXPECT_LT(result.chosen_ns, greedy.chosen_ns) << name(strategy);
+  }
+}
+
 TEST(Strategy, TooManyRewritesAreRefusedWithTheirNumber) {
   G g;
   ValueId v = g.input("x", {1, 8, 8, 8});

@@ -1,5 +1,6 @@
 // Choosing by measurement: the duel, tile tables, the database of tuned results, the audit, and the commands.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -190,6 +191,20 @@ TEST(Choosing, AlternatingPrefillAndDecodeNeedsNoGenericKernel) {
       }
       if (packed == 0) packed = store.bytes();
       EXPECT_EQ(store.bytes(), packed) << "weights were packed again for " << rows << " rows";
+    }
+  }
+}
+
+// sqlite would wait for someone to write.
+TEST_F(TuneTest, AFifoInPlaceOfTheFileIsRefused) {
+  fs::create_directories(folder_);
+  ASSERT_EQ(mkfifo(file().c_str(), 0600), 0);
+  for (const bool reads : {true, false}) {
+    try {
+      reads ? void(read_tuned_results()) : void(TuningDatabase());
+      ADD_FAILURE() << reads;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("no regular file"), std::string::npos) << error.what();
     }
   }
 }

@@ -178,6 +178,18 @@ std::optional<PrecisionPlan> precision_plan(const Common& common, const Precisio
   return plan;
 }
 
+std::optional<PrecisionPlan> searched_precision(const Common& common, const PrecisionArguments& arguments,
+                                                const ModelArguments& model_arguments, Model& model,
+                                                const std::string& precision, CompileOptions& compile) {
+  if (arguments.asked() && (precision != "f32" || compile.pipeline.none || !compile.pipeline.only.empty()))
+    fail(ErrorCode::kUsage,
+         "--max-error and --scales choose the precisions themselves: no --precision, and all passes");
+  std::optional<PrecisionPlan> plan;
+  naming_file(model_arguments.path, [&] { plan = precision_plan(common, arguments, model_arguments, model, compile); });
+  if (plan) apply_precision(*plan, compile.pipeline);
+  return plan;
+}
+
 std::string precision_text(const PrecisionPlan& plan) {
   std::string text =
       fmt::format("error {:.2g}, limit {:.2g} ({}): {} products in int8, {} in bf16, {} left in f32\n", plan.error,

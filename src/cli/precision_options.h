@@ -26,6 +26,12 @@ std::optional<PrecisionPlan> precision_plan(const Common& common, const Precisio
                                             const ModelArguments& model_arguments, Model& model,
                                             const CompileOptions& compile);
 
+/// The same for a command that compiles once, with what it finds put into `compile`; --precision and a choice of passes
+/// are refused beside it.
+std::optional<PrecisionPlan> searched_precision(const Common& common, const PrecisionArguments& arguments,
+                                                const ModelArguments& model_arguments, Model& model,
+                                                const std::string& precision, CompileOptions& compile);
+
 /// The layers with what each alone costs, those left in f32 named.
 std::string precision_text(const PrecisionPlan& plan);
 Json precision_json(const PrecisionPlan& plan);

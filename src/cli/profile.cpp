@@ -15,6 +15,7 @@ struct Arguments {
   std::string trace, passes = "all", precision = "f32";
   std::vector<std::string> disabled;
   double seconds = 2;
+  PrecisionArguments search;
 };
 
 void write_trace(const std::string& file, const Plan& plan, const std::vector<Executor::StepTime>& times) {
@@ -45,9 +46,14 @@ void profile(const Common& common, const Arguments& arguments) {
   options.plan.threads = common.threads;
   options.plan.device = device_kind(common);
   options.plan.ceilings = &ceilings;
+  const std::optional<PrecisionPlan> lowered =
+      searched_precision(common, arguments.search, arguments.model, model, arguments.precision, options);
   ConstantStore store;
   Compiled compiled;
   naming_file(arguments.model.path, [&] { compiled = compile(model, options, store); });
+  if (lowered)
+    require_lowered(*lowered, compiled.decisions,
+                    arguments.search.scales.empty() ? "--max-error" : arguments.search.scales);
   const Plan& plan = *compiled.plan;
   Runner runner(compiled.plan, model.feeds);
   naming_file(arguments.model.path, [&] { runner.run(); });
@@ -115,16 +121,20 @@ void profile(const Common& common, const Arguments& arguments) {
       total_us, kernel_us, 100 * kernel_us / std::max(total_us, 1e-9), gap_us, dispatch_us, overhead * 100,
       kernels.count());
   if (!arguments.trace.empty()) write_trace(arguments.trace, plan, stamps);
-  common.show({{"steps", steps},
-               {"total_us", total_us},
-               {"total_p10_us", totals[1].p10() / 1e3},
-               {"total_p90_us", totals[1].p90() / 1e3},
-               {"kernel_us", kernel_us},
-               {"dispatch_us", dispatch_us},
-               {"gap_us", gap_us},
-               {"profiling_overhead", overhead},
-               {"samples", kernels.count()}},
-              text);
+  Json document = {{"steps", steps},
+                   {"total_us", total_us},
+                   {"total_p10_us", totals[1].p10() / 1e3},
+                   {"total_p90_us", totals[1].p90() / 1e3},
+                   {"kernel_us", kernel_us},
+                   {"dispatch_us", dispatch_us},
+                   {"gap_us", gap_us},
+                   {"profiling_overhead", overhead},
+                   {"samples", kernels.count()}};
+  if (lowered) {
+    document["precision"] = precision_json(*lowered);
+    text += precision_text(*lowered);
+  }
+  common.show(document, text);
 }
 
 }  // namespace
@@ -140,6 +150,7 @@ void add_profile(CLI::App& app, Common& common) {
                       "all, none, or names separated by commas (see `ridgeline passes`)");
   command->add_option("--disable-pass", arguments->disabled, "Switch one pass off (may be repeated)");
   add_precision(command, arguments->precision);
+  arguments->search.add_to(command);
   command->add_option("--time", arguments->seconds, "Seconds of measurement (default 2)")->check(seconds_to_measure());
 }
 

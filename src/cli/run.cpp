@@ -110,18 +110,12 @@ void run(const Common& common, const Arguments& arguments) {
   const bool compares = arguments.deterministic && arguments.seconds > 0 && arguments.budget.empty();
   options.consume = !compares;  // the other plan packs its own
   set_budget(options, arguments.budget, at_start);
-  const bool chooses = arguments.search.asked();
-  if (chooses && (arguments.precision != "f32" || options.pipeline.none || !options.pipeline.only.empty()))
-    fail(ErrorCode::kUsage,
-         "--max-error and --scales choose the precisions themselves: no --precision, and all passes");
   if (arguments.search.max_error != 0 && !arguments.budget.empty())
     fail(ErrorCode::kUsage,
          "--max-error takes more memory than the plan that it finds: write that with --scales FILE, then give "
          "--mem-budget with --scales FILE");
-  std::optional<PrecisionPlan> lowered;
-  naming_file(arguments.model.path,
-              [&] { lowered = precision_plan(common, arguments.search, arguments.model, model, options); });
-  if (lowered) apply_precision(*lowered, options.pipeline);
+  const std::optional<PrecisionPlan> lowered =
+      searched_precision(common, arguments.search, arguments.model, model, arguments.precision, options);
   ConstantStore store;
   const Feeds feeds = std::move(model.feeds);
   Compiled compiled;

@@ -194,6 +194,8 @@ std::optional<fs::path> ceilings_file(const std::string& fingerprint) {
 std::optional<Ceilings> load_ceilings(const std::string& fingerprint) {
   const auto path = ceilings_file(fingerprint);
   if (!path) return std::nullopt;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(*path, error)) return std::nullopt;  // a FIFO would be waited for
   std::ifstream file(*path);
   if (!file) return std::nullopt;
   std::ostringstream text;

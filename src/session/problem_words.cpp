@@ -210,26 +210,53 @@ Parsed matmul(Words& w, const std::string& dtype, DeviceKind device) {
   return {&need_op("MatMul"), fmt::format("a={} b={}{}", a, b, tail)};
 }
 
+/// The words that any convolution takes.
+struct ConvWords {
+  int64_t n, c, h, w, oc, kh, kw, stride, pad, dilation, group;
+  explicit ConvWords(Words& words)
+      : n(words.number("n", 1)),
+        c(words.need("c")),
+        h(words.need("h")),
+        w(words.number("w", h)),
+        oc(words.need("oc")),
+        kh(words.number("kh", 1, 1, INT32_MAX)),
+        kw(words.number("kw", kh, 1, INT32_MAX)),
+        stride(words.number("stride", 1, 1, INT32_MAX)),
+        pad(words.number("pad", 0, 0, INT32_MAX)),
+        dilation(words.number("dilation", 1, 1, INT32_MAX)),
+        group(words.number("group", 1, 1, INT32_MAX)) {
+    if (c % group) fail(ErrorCode::kUsage, "conv: c={} is no multiple of group={}", c, group);
+  }
+  int64_t out(int64_t extent, int64_t kernel) const {
+    return (extent + 2 * pad - dilation * (kernel - 1) - 1) / stride + 1;
+  }
+  std::string attributes() const {
+    return fmt::format(" strides={0},{0} pads={1},{1},{1},{1} dilations={2},{2} group={3}", stride, pad, dilation,
+                       group);
+  }
+};
+
 Parsed conv(Words& w, const std::string& dtype) {
-  const int64_t n = w.number("n", 1), c = w.need("c"), h = w.need("h"), width = w.number("w", h), oc = w.need("oc"),
-                kh = w.number("kh", 1, 1, INT32_MAX), kw = w.number("kw", kh, 1, INT32_MAX);
-  const int64_t stride = w.number("stride", 1, 1, INT32_MAX), pad = w.number("pad", 0, 0, INT32_MAX),
-                dilation = w.number("dilation", 1, 1, INT32_MAX), group = w.number("group", 1, 1, INT32_MAX);
-  const std::string epilogue = w.take("epilogue", "bias");
-  if (c % group) fail(ErrorCode::kUsage, "conv: c={} is no multiple of group={}", c, group);
+  const ConvWords c(w);
   // The bias is the operator's own input; the rest is the epilogue.
-  std::string rest = epilogue;
+  std::string rest = w.take("epilogue", "bias");
   const bool bias = rest.starts_with("bias");
   if (bias) rest = rest.size() > 5 ? rest.substr(5) : "none";
-  const int64_t oh = (h + 2 * pad - dilation * (kh - 1) - 1) / stride + 1,
-                ow = (width + 2 * pad - dilation * (kw - 1) - 1) / stride + 1;
   return {
       &need_op("Conv"),
-      fmt::format("x={}[{},{},{},{}] w={}[{},{},{},{}]!{} strides={},{} pads={},{},{},{} dilations={},{} group={}{}",
-                  dtype, n, c, h, width, dtype, oc, c / group, kh, kw, bias ? fmt::format(" b={}[{}]!", dtype, oc) : "",
-                  stride, stride, pad, pad, pad, pad, dilation, dilation, group,
-                  epilogue_text(rest, fmt::format("{}[{},1,1]", dtype, oc),
-                                fmt::format("{}[{},{},{},{}]", dtype, n, oc, oh, ow)))};
+      fmt::format("x={}[{},{},{},{}] w={}[{},{},{},{}]!{}{}{}", dtype, c.n, c.c, c.h, c.w, dtype, c.oc, c.c / c.group,
+                  c.kh, c.kw, bias ? fmt::format(" b={}[{}]!", dtype, c.oc) : "", c.attributes(),
+                  epilogue_text(rest, fmt::format("{}[{},1,1]", dtype, c.oc),
+                                fmt::format("{}[{},{},{},{}]", dtype, c.n, c.oc, c.out(c.h, c.kh), c.out(c.w, c.kw))))};
+}
+
+/// dtype=u8s8 or s8s8: ConvInteger, whose 32-bit sums neither bias nor epilogue follow.
+Parsed integer_conv(Words& w, const std::string& dtype) {
+  if (w.has("epilogue") && w.take("epilogue", "none") != "none")
+    fail(ErrorCode::kUsage, "conv: dtype={} is ConvInteger, which ends with 32-bit sums: epilogue=none alone", dtype);
+  const ConvWords c(w);
+  return {&need_op("ConvInteger"), fmt::format("x={}[{},{},{},{}] w=i8[{},{},{},{}]!{}", dtype == "u8s8" ? "u8" : "i8",
+                                               c.n, c.c, c.h, c.w, c.oc, c.c / c.group, c.kh, c.kw, c.attributes())};
 }
 
 Parsed attention(Words& w, const std::string& dtype) {
@@ -305,7 +332,10 @@ BenchProblem parse_bench_problem(const std::string& op, const std::vector<std::s
   for (const std::string& key : keys) out.words += " " + key;
   Words w(op, keys);
   const std::string dtype = w.take("dtype", "f32"), result = w.take("out", "");
-  const bool integers = op == "matmul" && (dtype == "u8s8" || dtype == "s8s8");
+  const bool words_of_conv = op == "conv" && !w.has("x");
+  const bool pair = dtype == "u8s8" || dtype == "s8s8", integers = pair && (op == "matmul" || words_of_conv);
+  if (pair && !integers)
+    fail(ErrorCode::kUsage, "dtype={}: two types, of the operands of matmul and conv; {} takes one", dtype, op);
   if (!integers && dtype_named(dtype) == DType::kNone)
     fail(ErrorCode::kUsage, "dtype={}: there is no such type", dtype);
   out.warm = w.flag("warm", false);
@@ -314,10 +344,10 @@ BenchProblem parse_bench_problem(const std::string& op, const std::vector<std::s
   Parsed parsed{};
   bool closed = true;
   if (integers)
-    parsed = integer_matmul(w, dtype);
+    parsed = words_of_conv ? integer_conv(w, dtype) : integer_matmul(w, dtype);
   else if (op == "matmul")
     parsed = matmul(w, dtype, device);
-  else if (op == "conv" && !w.has("x"))
+  else if (words_of_conv)
     parsed = conv(w, dtype);
   else if (op == "attention")
     parsed = attention(w, dtype);

@@ -42,6 +42,13 @@ struct TuningDatabase::Connection {
   fs::path path;
 
   Connection(const fs::path& file, int flags) : path(file) {
+    // A FIFO in its place would be waited for without end.
+    if (std::error_code error; fs::exists(file, error) && !fs::is_regular_file(file, error))
+      fail(
+          ErrorCode::kResource,
+          "{}: the tuned results cannot be opened: no regular file; move it away, or set RIDGELINE_DATA_DIR to another "
+          "folder",
+          file.string());
     const int code = sqlite3_open_v2(file.c_str(), &db, flags, nullptr);
     if (code != SQLITE_OK) {
       const std::string why = db ? sqlite3_errmsg(db) : sqlite3_errstr(code);

@@ -12,6 +12,11 @@
 namespace ridgeline {
 namespace {
 
+// Itself, or as a graph of others.
+bool has_onnx_form(const OpSchema& op) {
+  return op.domain.empty() || op.domain == "com.microsoft" || !op.decompose.empty();
+}
+
 // The operator set at which the form that a schema declares came to be, where that is after 17.
 struct Since {
   std::string_view op;
@@ -143,7 +148,7 @@ class Exporter {
                     const std::vector<std::string>& outputs) {
     const bool standard = node.op->domain.empty();
     if (!standard && !node.op->decompose.empty()) return add_decomposition(graph, node, inputs, outputs);
-    if (!standard && node.op->domain != "com.microsoft") {
+    if (!has_onnx_form(*node.op)) {
       fail(ErrorCode::kUnsupported, "node '{}' ({}): this fused operator has no form in ONNX: unsupported", node.name,
            node.op->name);
     }
@@ -240,6 +245,15 @@ class Exporter {
 
 void export_onnx(const Graph& graph, const std::string& path, const ExportOptions& options) {
   Exporter(graph).run(path, options);
+}
+
+std::string node_without_onnx_form(const Graph& graph) {
+  for (const NodeId id : graph.order()) {
+    const Node& node = graph.node(id);
+    if (!node.op->is_elementwise() && !has_onnx_form(*node.op))
+      return fmt::format("node '{}' ({})", node.name, node.op->name);
+  }
+  return {};
 }
 
 }  // namespace ridgeline

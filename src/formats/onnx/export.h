@@ -19,4 +19,7 @@ struct ExportOptions {
 /// Throws Error{kUnsupported} for an operator with no standard form, Error{kResource} if writing fails.
 void export_onnx(const Graph& graph, const std::string& path, const ExportOptions& options = {});
 
+/// The first node whose operator has no standard form, as "node 'NAME' (OPERATOR)"; empty: export_onnx finds none.
+std::string node_without_onnx_form(const Graph& graph);
+
 }  // namespace ridgeline

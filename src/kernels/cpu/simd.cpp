@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstdlib>
 
-#include "machine/probe.h"
+#include "kernels/cpu/features.h"
 #include "ridgeline/error.h"
 
 namespace ridgeline::cpu {
@@ -58,10 +58,11 @@ void limit_isa(const std::string& level) {
   hwy::SetSupportedTargetsForTest((hwy::SupportedTargets() & wanted) | HWY_STATIC_TARGET);
 }
 
-bool has_feature(std::string_view feature) {
+bool allows(const Cpu& cpu, std::string_view feature) {
   const bool allowed = beyond == Beyond::kAll || (beyond == Beyond::kDotProducts && !feature.starts_with("amx"));
-  return allowed && this_cpu().has(feature);
+  return allowed && cpu.has(feature);
 }
+bool has_feature(std::string_view feature) { return allows(this_cpu(), feature); }
 
 void limit_isa_from_environment() {
   if (const char* level = std::getenv("RIDGELINE_ISA"); level && *level) limit_isa(level);

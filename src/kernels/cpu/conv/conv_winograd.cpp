@@ -42,6 +42,7 @@ struct State {
 };
 
 Support supports(const Problem& problem) {
+  if (direct_kernels().lanes < 8) return no("needs vectors of eight floats: not at this instruction set");
   if (Support s = supports_conv(problem); !s.ok) return s;
   const ConvGeometry g = conv_geometry(problem);
   if (g.kernel_h != 3 || g.kernel_w != 3) return no("takes 3x3 kernels, not {}x{}", g.kernel_h, g.kernel_w);
@@ -50,7 +51,6 @@ Support supports(const Problem& problem) {
   if (g.groups != 1) return no("takes one group, not {}", g.groups);
   if (g.in_channels < 32 || g.out_channels < 16)
     return no("under 32 channels, or to under 16, the transforms cost more than they save");
-  if (direct_kernels().lanes < 8) return no("needs AVX2 or better");
   if (!problem.input(1).is_constant) return no("the weights are no constant: each run would have to transform them");
   return supports_images(problem, kOrder);
 }

@@ -49,7 +49,6 @@ LowProduct low_product(const Problem& p) {
     l.amx = low_amx_suits(s);
     l.packed = l.amx ? 0 : low_packed_rows(s.m, s.chunks);
     l.few = l.dot.few && !l.amx && !l.packed;
-    if (!l.dot.rows) s.refusal = "no integer dot products at this instruction set";
   }
   const int64_t rows = round_up(s.m, l.packed ? l.packed : 16), per_chunk = round_up(rows * s.chunks * 4, 64);
   l.a_pitch = l.amx                ? round_up(s.k, 64)

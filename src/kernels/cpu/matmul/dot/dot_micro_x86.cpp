@@ -1,6 +1,7 @@
 // The tiles on x86: AVX2, AVX-VNNI, AVX-512 with VNNI or BF16. Each function is compiled for its own instruction
 // set and is reached only where the CPU has it. Source of the instructions: Intel 64 and IA-32 manual, volume 2.
 #include "kernels/cpu/matmul/dot/dot_micro.h"
+#include "kernels/cpu/matmul/dot/dot_plain.h"
 #include "kernels/cpu/simd.h"
 #include "machine/probe.h"
 
@@ -167,7 +168,6 @@ Rows bf16_fma_of(int rows) {
   return kTable[rows];
 }
 
-constexpr DotKernels kNone;
 constexpr DotKernels kVnni{"avx512_vnni", 14, any_rows<vnni_of>};
 constexpr DotKernels kBf16{"avx512_bf16", 14, any_rows<bf16_of>};
 constexpr DotKernels kMaddubs{"avx2", 6, any_rows<maddubs_of>};
@@ -176,7 +176,7 @@ constexpr DotKernels kBf16Fma{"avx2", 6, any_rows<bf16_fma_of>};
 }  // namespace
 
 const DotKernels& dot_kernels(DotType type) {
-  if (active_isa() == Isa::kScalar) return kNone;
+  if (active_isa() == Isa::kScalar) return dot_plain_kernels(type);
   const bool wide = active_isa() == Isa::kAvx512;
   if (type == DotType::kU8S8) return wide && has_feature("avx512_vnni") ? kVnni : kMaddubs;
   return wide && has_feature("avx512_bf16") ? kBf16 : kBf16Fma;
@@ -187,9 +187,6 @@ const DotKernels& dot_kernels(DotType type) {
 #else
 
 namespace ridgeline::cpu {
-const DotKernels& dot_kernels(DotType) {
-  static constexpr DotKernels kNone;
-  return kNone;
-}
+const DotKernels& dot_kernels(DotType type) { return dot_plain_kernels(type); }
 }  // namespace ridgeline::cpu
 #endif

@@ -9,6 +9,8 @@
 
 #include <cstdint>
 
+#include "machine/probe.h"
+
 namespace ridgeline::cpu {
 
 inline constexpr int64_t kDotPieceBlocks = 16;  // at most, if more than one tile's rows use a piece
@@ -37,6 +39,7 @@ enum class DotPieceType : uint8_t { kU8S8, kS8U8, kBf16 };  // A, then B
 using DotPieceKernel = void (*)(const DotPiece& piece);
 /// Null where there is no AMX, or RIDGELINE_ISA forbids it.
 DotPieceKernel dot_piece_kernel(DotPieceType type);
+DotPieceKernel dot_piece_kernel(DotPieceType type, const Cpu& cpu);  // of another processor than this one: for tests
 /// On each thread before its first piece and after its last.
 void dot_pieces_enter();
 void dot_pieces_leave();

@@ -1,8 +1,8 @@
 #include "kernels/cpu/matmul/dot/dot_pieces.h"
 
+#include "kernels/cpu/features.h"
 #include "kernels/cpu/matmul/dot/dot_micro.h"
 #include "kernels/cpu/simd.h"
-#include "machine/probe.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -116,10 +116,10 @@ RIDGELINE_AMX void leave() {
 
 }  // namespace
 
-DotPieceKernel dot_piece_kernel(DotPieceType type) {
+DotPieceKernel dot_piece_kernel(DotPieceType type, const Cpu& cpu) {
   if (active_isa() != Isa::kAvx512) return nullptr;
-  if (type == DotPieceType::kBf16) return has_feature("amx_bf16") ? piece<DotPieceType::kBf16> : nullptr;
-  if (!has_feature("amx_int8")) return nullptr;
+  if (type == DotPieceType::kBf16) return allows(cpu, "amx_bf16") ? piece<DotPieceType::kBf16> : nullptr;
+  if (!allows(cpu, "amx_int8")) return nullptr;
   return type == DotPieceType::kU8S8 ? piece<DotPieceType::kU8S8> : piece<DotPieceType::kS8U8>;
 }
 void dot_pieces_enter() { enter(); }
@@ -130,8 +130,12 @@ void dot_pieces_leave() { leave(); }
 #else
 
 namespace ridgeline::cpu {
-DotPieceKernel dot_piece_kernel(DotPieceType) { return nullptr; }
+DotPieceKernel dot_piece_kernel(DotPieceType, const Cpu&) { return nullptr; }
 void dot_pieces_enter() {}
 void dot_pieces_leave() {}
 }  // namespace ridgeline::cpu
 #endif
+
+namespace ridgeline::cpu {
+DotPieceKernel dot_piece_kernel(DotPieceType type) { return dot_piece_kernel(type, this_cpu()); }
+}  // namespace ridgeline::cpu

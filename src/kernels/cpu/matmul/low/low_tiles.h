@@ -62,7 +62,7 @@ struct LowDotTile {
   float* sums = nullptr;
 };
 struct LowDotKernels {
-  int rows = 0;      // of the largest tile; 0: none on this machine
+  int rows = 0;      // of the largest tile
   bool few = false;  // by low_few_tile, `tile` is null
   void (*tile)(const LowDotTile& tile, int rows) = nullptr;
 };

@@ -2,6 +2,8 @@
 // their sums over a chunk exact in i32; each chunk's sum is scaled into f32. Sums start at -offset times the chunk's
 // sum of activations, so that the offset costs nothing.
 #include "kernels/cpu/matmul/low/low_tiles.h"
+
+#include "kernels/cpu/matmul/low/low_plain.h"
 #include "kernels/cpu/simd.h"
 #include "machine/probe.h"
 
@@ -77,7 +79,7 @@ void avx2(const LowDotTile& t, int rows) {
 }  // namespace
 
 LowDotKernels low_dot_kernels() {
-  if (active_isa() == Isa::kScalar) return {};
+  if (active_isa() == Isa::kScalar) return low_plain_kernels();
   const bool wide = active_isa() == Isa::kAvx512;
   if (wide && has_feature("avx512_vnni")) return {kLowFewRows, true, nullptr};
   return {4, false, avx2};
@@ -88,6 +90,6 @@ LowDotKernels low_dot_kernels() {
 #else
 
 namespace ridgeline::cpu {
-LowDotKernels low_dot_kernels() { return {}; }
+LowDotKernels low_dot_kernels() { return low_plain_kernels(); }
 }  // namespace ridgeline::cpu
 #endif
