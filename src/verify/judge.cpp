@@ -80,17 +80,22 @@ double exponent_error(const Problem& problem, const std::vector<Tensor>& inputs)
 std::vector<double> deviation_errors(const Problem& problem, const std::vector<Tensor>& inputs) {
   const std::string_view name = problem.op->name;
   const Extents& shape = problem.input(0).shape();
-  const bool added = name == "AddLayerNormalization";
+  // SkipLayerNormalization (input, skip, gamma, beta, bias) adds up to three terms over the last axis.
+  const bool skips = name == "SkipLayerNormalization";
+  const bool added = skips || name == "AddLayerNormalization";
   int64_t rows = 1;
   if (added || name == "LayerNormalization") {
     const int64_t axis = problem.integer("axis");
     rows = element_count(std::span(shape).first(size_t(axis < 0 ? axis + int64_t(shape.size()) : axis)));
   } else if (name == "InstanceNormalization" || name == "GroupNormalization") {
     rows = shape[0] * (name == "GroupNormalization" ? problem.integer("num_groups") : shape[1]);
+  } else if (skips) {
+    rows = element_count(std::span(shape).first(shape.size() - 1));
   } else {
     return {};
   }
   if (problem.input(0).elements() == 0 || (added && problem.input(1).shape() != shape)) return {};
+  const Tensor third = skips && problem.has(4) ? inputs[4] : Tensor();
   double scale = 0;
   const Tensor& scales = inputs[added ? 2 : 1];
   for (int64_t k = 0; k < scales.elements(); ++k) scale = std::max(scale, std::fabs(scales.f64(k)));
@@ -101,9 +106,10 @@ std::vector<double> deviation_errors(const Problem& problem, const std::vector<T
     double mean = 0, variance = 0, largest = 0, farthest = 0;
     for (int64_t k = 0; k < n; ++k) {
       const double x = inputs[0].f64(first + k), residual = added ? inputs[1].f64(first + k) : 0;
-      row[size_t(k)] = x + residual;
-      mean += (x + residual) / double(n);
-      largest = std::max(largest, std::fabs(x) + std::fabs(residual));
+      const double bias = third ? third.f64(k) : 0;
+      row[size_t(k)] = x + residual + bias;
+      mean += row[size_t(k)] / double(n);
+      largest = std::max(largest, std::fabs(x) + std::fabs(residual) + std::fabs(bias));
     }
     for (double value : row) {
       variance += (value - mean) * (value - mean) / double(n);

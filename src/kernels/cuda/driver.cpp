@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
+
 #include <array>
 #include <utility>
 
@@ -34,7 +36,8 @@ struct Loaded {
 // With `_v2` and the like where the documented meaning changed: the headers of a toolkit would rename them.
 Loaded load() {
   Loaded loaded;
-  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  const char* const given = std::getenv("RIDGELINE_CUDA_DRIVER");
+  void* const library = dlopen(given && *given ? given : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     loaded.trouble =
         "no CUDA driver: libcuda.so.1 was not found by the loader. It comes with NVIDIA's kernel driver (Debian: "

@@ -54,24 +54,25 @@ __device__ __forceinline__ T* place(const Arguments& a, const i64* at) {
   return reinterpret_cast<T*>(a.address[K < 0 ? 0 : K]) + at[K < 0 ? 0 : K];
 }
 
-// One value of GROUP threads together, in each of them. GROUP is a power of two; above 32 it is the whole block. Each
-// call of a kernel has a SITE of its own, and `slot` alternates from one row to the next: a warp that is ahead then
-// writes where nobody reads any more.
+// One value of GROUP threads together, in each of them. GROUP is a power of two; above 32 all groups of the block come
+// here at once. Each call of a kernel has a SITE of its own, and `slot` alternates from one row to the next: a warp that
+// is ahead then writes where nobody reads any more.
 template <int GROUP, int SITE, typename T, typename OP>
 __device__ __forceinline__ T together(T v, OP op, int slot) {
 #pragma unroll
   for (int d = (GROUP < 32 ? GROUP : 32) / 2; d > 0; d /= 2) v = op(v, __shfl_xor_sync(0xffffffffu, v, d));
   if constexpr (GROUP > 32) {
     constexpr int kWarps = GROUP / 32;
-    __shared__ T partial[2][kWarps];
-    if (threadIdx.x % 32 == 0) partial[slot][threadIdx.x / 32] = v;
+    __shared__ T partials[2][THREADS / GROUP][kWarps];
+    T* const partial = partials[slot][threadIdx.x / GROUP];
+    if (threadIdx.x % 32 == 0) partial[threadIdx.x % GROUP / 32] = v;
     __syncthreads();
     if constexpr (kWarps <= 8) {
-      v = partial[slot][0];
+      v = partial[0];
 #pragma unroll
-      for (int w = 1; w < kWarps; ++w) v = op(v, partial[slot][w]);
+      for (int w = 1; w < kWarps; ++w) v = op(v, partial[w]);
     } else {
-      v = partial[slot][threadIdx.x % kWarps];
+      v = partial[threadIdx.x % kWarps];
 #pragma unroll
       for (int d = kWarps / 2; d > 0; d /= 2) v = op(v, __shfl_xor_sync(0xffffffffu, v, d));
     }

@@ -160,10 +160,11 @@ __device__ __forceinline__ State join_group(const Split& s, State state) {
   for (int d = (GROUP < 32 ? GROUP : 32) / 2; d > 0; d /= 2) state = join(s, state, shuffled(state, d));
   if constexpr (GROUP > 32) {
     constexpr int kWarps = GROUP / 32;
-    __shared__ Slot partial[kWarps];
-    if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32].state = state;
+    __shared__ Slot partials[THREADS / GROUP][kWarps];
+    Slot* const partial = partials[threadIdx.x / GROUP];
+    if (threadIdx.x % 32 == 0) partial[threadIdx.x % GROUP / 32].state = state;
     __syncthreads();
-    if (threadIdx.x < 32) {
+    if (threadIdx.x % GROUP < 32) {
       state = partial[threadIdx.x % kWarps].state;
 #pragma unroll
       for (int d = kWarps / 2; d > 0; d /= 2) state = join(s, state, shuffled(state, d));
