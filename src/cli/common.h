@@ -85,6 +85,7 @@ void add_check(CLI::App& app, Common& common);
 void add_suite(CLI::App& app, Common& common);
 void add_pareto(CLI::App& app, Common& common);
 void add_diff(CLI::App& app, Common& common);
+void add_replay(CLI::App& app, Common& common);
 void add_op(CLI::App& app, Common& common);
 void add_kernels(CLI::App& app, Common& common);
 

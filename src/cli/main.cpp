@@ -20,8 +20,6 @@
 namespace ridgeline::cli {
 namespace {
 
-constexpr std::string_view kLaterCommands[] = {"replay"};
-
 // Where a standard stream is closed, the next file that is opened would take its place and its output.
 void fill_standard_streams() {
   for (int stream : {0, 1, 2}) {
@@ -37,17 +35,15 @@ void stop(int signal) {
   std::raise(signal);
 }
 
-// A first word that is no command: one that a later release has, or what may have been meant.
+// A first word that is no command: what may have been meant.
 void check_command(const CLI::App& app, int argc, char** argv) {
   if (argc < 2 || argv[1][0] == '-') return;
   const std::string given = argv[1];
-  if (std::find(std::begin(kLaterCommands), std::end(kLaterCommands), given) != std::end(kLaterCommands)) later(given);
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
     names.push_back(command->get_name());
   if (std::find(names.begin(), names.end(), given) != names.end()) return;
-  std::vector<std::string_view> words(names.begin(), names.end());
-  words.insert(words.end(), std::begin(kLaterCommands), std::end(kLaterCommands));
+  const std::vector<std::string_view> words(names.begin(), names.end());
   const std::string_view nearest = nearest_word(given, words);
   fail(ErrorCode::kUsage, "there is no command '{}'{}; `ridgeline --help` lists all", given,
        nearest.empty() ? "" : fmt::format("; the nearest is '{}'", nearest));
@@ -91,6 +87,7 @@ int run(int argc, char** argv) {
     add_suite(app, common);
     add_pareto(app, common);
     add_diff(app, common);
+    add_replay(app, common);
     check_command(app, argc, argv);
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

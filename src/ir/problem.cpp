@@ -221,8 +221,11 @@ Cost cost_of(const Problem& problem) {
   } else {
     cost.flops = problem.op->kind == OpKind::kMovement ? 0 : outputs;
   }
-  cost.read_bytes = problem.read_bytes();
-  cost.write_bytes = problem.write_bytes();
+  // An operator that writes less than its outputs hold has state in place, of which some rows alone move.
+  if (cost.write_bytes == 0 || cost.write_bytes >= problem.write_bytes()) {
+    cost.read_bytes = problem.read_bytes();
+    cost.write_bytes = problem.write_bytes();
+  }
   if (problem.has_epilogue()) {
     cost.flops += problem.program->flops() * outputs;
     cost.special += problem.program->special_flops() * outputs;

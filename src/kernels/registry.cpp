@@ -36,7 +36,7 @@ List built_in(DeviceKind device) {
     for (const auto family :
          {cuda::attention_kernels, cuda::conv_kernels, cuda::elementwise_kernels, cuda::matmul_kernels,
           cuda::matvec_kernels, cuda::movement_kernels, cuda::normalize_kernels, cuda::pool_kernels,
-          cuda::quantize_kernels, cuda::reduce_kernels}) {
+          cuda::quantize_kernels, cuda::reduce_kernels, cuda::rotary_kernels}) {
       const auto kernels = family();
       list.insert(list.end(), kernels.begin(), kernels.end());
     }

@@ -30,6 +30,7 @@ constexpr std::span<const OpSchema* const> (*kFamilies[])() = {elementwise_ops,
                                                                pool_ops,
                                                                attention_ops,
                                                                attention_standard_ops,
+                                                               rotary_ops,
                                                                quantize_ops,
                                                                loss_ops};
 

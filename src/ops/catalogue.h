@@ -33,6 +33,7 @@ std::span<const OpSchema* const> conv_ops();
 std::span<const OpSchema* const> pool_ops();
 std::span<const OpSchema* const> attention_ops();
 std::span<const OpSchema* const> attention_standard_ops();
+std::span<const OpSchema* const> rotary_ops();
 std::span<const OpSchema* const> quantize_ops();
 std::span<const OpSchema* const> loss_ops();
 

@@ -10,6 +10,8 @@
 #include <mutex>
 #include <thread>
 
+#include "plan/state.h"
+
 namespace ridgeline {
 namespace {
 
@@ -97,7 +99,11 @@ void CudaExecutor::place_memory() {
   device_inputs_ = block(sizes);
   sizes.clear();
   for (const PlanTensor& t : plan.outputs) sizes.push_back(bytes_of(t.dtype, element_count(t.shape)));
+  // State has one buffer, which is written in place.
+  const std::vector<StatePair> state = state_pairs(plan);
+  for (const StatePair& pair : state) sizes[size_t(pair.output)] = 0;
   device_outputs_ = block(sizes);
+  for (const StatePair& pair : state) device_outputs_[size_t(pair.output)] = device_inputs_[size_t(pair.input)];
   sizes.clear();
   // Constants that host steps alone read stay where they are.
   std::vector<char> wanted(plan.constants.size(), 0);

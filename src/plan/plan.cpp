@@ -1,4 +1,5 @@
 #include "plan/memory.h"
+#include "plan/state.h"
 
 #include <algorithm>
 #include <numeric>
@@ -58,6 +59,10 @@ int64_t Plan::device_bytes() const {
   for (const Tensor& t : constants) total += rounded(t.bytes());
   for (const auto* tensors : {&inputs, &outputs})
     for (const PlanTensor& t : *tensors) total += rounded(bytes_of(t.dtype, element_count(t.shape)));
+  for (const StatePair& pair : state_pairs(*this)) {
+    const PlanTensor& t = outputs[size_t(pair.output)];
+    total -= rounded(bytes_of(t.dtype, element_count(t.shape)));
+  }
   return total;
 }
 

@@ -111,6 +111,13 @@ Tensor fill_one(const Problem& problem, int i, Mode mode, Random random) {
     const int axis = positive_axis(problem.integer("axis"), int(data.size()));
     return fill_indices(operand, data[size_t(axis)], std::min(axis, std::max(0, operand.layout.rank() - 1)), random);
   }
+  if (name == "position_ids" && i == 3) return fill_indices(operand, problem.input(1).shape()[0], 0, random, false);
+  if (name == "write_indices" && (op.name == "TensorScatter" || op.name == "RotaryAppend")) {
+    const bool scatter = op.name == "TensorScatter";
+    const Extents &cache = problem.input(scatter ? 0 : 3).shape(), &rows = problem.input(scatter ? 1 : 0).shape();
+    const size_t axis = scatter ? size_t(positive_axis(problem.integer("axis"), int(cache.size()))) : 2;
+    return fill_indices(operand, cache[axis] - rows[scatter ? axis : 1] + 1, 0, random, false);
+  }
   if (op.family == "loss" && i == 1)
     return fill_indices(operand, problem.input(0).shape()[1], 0, random, false);  // classes
   if (is_float(operand.dtype)) {

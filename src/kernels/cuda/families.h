@@ -18,5 +18,6 @@ std::span<const Kernel* const> normalize_kernels();
 std::span<const Kernel* const> pool_kernels();
 std::span<const Kernel* const> quantize_kernels();
 std::span<const Kernel* const> reduce_kernels();
+std::span<const Kernel* const> rotary_kernels();
 
 }  // namespace ridgeline::cuda

@@ -4,8 +4,10 @@
 namespace ridgeline::cpu {
 
 std::span<const Kernel* const> attention_kernels() {
-  static constexpr const Kernel* kList[] = {&kAttentionTilesKernel, &kAttentionRowsKernel,
-                                            &kStandardAttentionTilesKernel, &kStandardAttentionRowsKernel};
+  static constexpr const Kernel* kList[] = {
+      &kAttentionTilesKernel,        &kAttentionRowsKernel, &kStandardAttentionTilesKernel,
+      &kStandardAttentionRowsKernel, &kRotaryKernel,        &kTensorScatterKernel,
+      &kRotaryAppendKernel};
   return kList;
 }
 
