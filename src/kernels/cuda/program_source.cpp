@@ -20,6 +20,39 @@ std::string number(const ProgramConstant& c) {
   return fmt::format("{:a}", c.f);
 }
 
+// The x of `x * 0.5 * erfc(-x * 0.7071...)` in 16-bit floats, if instruction `index` is that product; else -1. Its
+// inner roundings are left out: the function is computed at once and rounded once.
+int gelu_operand(const Program& p, size_t index) {
+  const auto made = [&](int operand) -> const Instruction* {
+    const int at = operand - p.first_result();
+    return at >= 0 ? &p.code[size_t(at)] : nullptr;
+  };
+  const auto constant = [&](int operand) {
+    const int at = operand - p.first_constant();
+    return at >= 0 && operand < p.first_result() ? p.constants[size_t(at)].f : 0.0;
+  };
+  // Operand of a product with a constant near `value`; -1: it is none.
+  const auto times = [&](int operand, double value) {
+    const Instruction* in = made(operand);
+    if (!in || in->op != ScalarOp::kMul) return -1;
+    if (std::fabs(constant(in->b) - value) < 4e-3) return int(in->a);
+    return std::fabs(constant(in->a) - value) < 4e-3 ? int(in->b) : -1;
+  };
+  const Instruction& product = p.code[index];
+  if (product.op != ScalarOp::kMul || !is_half(product.dtype)) return -1;
+  for (const auto& [half, other] : {std::pair{product.a, product.b}, std::pair{product.b, product.a}}) {
+    const int x = times(half, 0.5);
+    const Instruction* erfc = made(other);
+    if (x < 0 || !erfc || erfc->op != ScalarOp::kErfc) continue;
+    constexpr double kRootHalf = 0.70710678118654752;
+    if (times(erfc->a, -kRootHalf) == x) return x;
+    if (const int negated = times(erfc->a, kRootHalf); negated >= 0)
+      if (const Instruction* in = made(negated); in && in->op == ScalarOp::kNeg && in->a == x) return x;
+    if (const Instruction* in = made(erfc->a); in && in->op == ScalarOp::kNeg && times(in->a, kRootHalf) == x) return x;
+  }
+  return -1;
+}
+
 // A call of the prelude's function of that name, or an operator of C++ where that means the same.
 std::string expression(const Program& p, const Instruction& in) {
   const auto v = [](int operand) { return fmt::format("v{}", operand); };
@@ -144,6 +177,8 @@ std::string program_function(const Program& program, const std::string& name) {
   for (size_t i = 0; i < program.code.size(); ++i) {
     const Instruction& in = program.code[i];
     std::string value = expression(program, in);
+    if (is_half(in.dtype) && in.op == ScalarOp::kErfc) value = fmt::format("op_erfc_16(v{})", in.a);
+    if (const int x = gelu_operand(program, i); x >= 0) value = fmt::format("op_gelu_16(v{})", x);
     if (is_half(in.dtype)) value = fmt::format("round_to_{}({})", ridgeline::name(in.dtype), value);
     // Wraps to the type, as the reference does after each instruction.
     text += fmt::format("  const {0} v{1} = ({0})({2});\n", register_type(in.dtype), program.first_result() + int(i),

@@ -162,8 +162,11 @@ int64_t append_piece(std::vector<uint64_t>& words, const Moves& m, const Piece& 
       if (a == m.rank - 1 && !piece.turned) stride *= m.pack;
       words.push_back(uint64_t(stride));
     }
-  const uint64_t flags = (piece.turned ? 1 : 0) | (whole(piece, 0, from, m.element, elements) ? 2 : 0) |
-                         (whole(piece, 1, to, m.element, elements) ? 4 : 0);
+  bool words_only = true;  // of a transpose: its sides are whole words
+  for (int a = last - 1; piece.turned && a <= last; ++a)
+    words_only = words_only && loops.extents[size_t(a)] % elements == 0;
+  const uint64_t flags = (piece.turned ? 1 : 0) | (words_only && whole(piece, 0, from, m.element, elements) ? 2 : 0) |
+                         (words_only && whole(piece, 1, to, m.element, elements) ? 4 : 0);
   words.push_back(flags | uint64_t(tiles_from) << 32);
   words.push_back(uint64_t(tiles_to));
   return blocks;

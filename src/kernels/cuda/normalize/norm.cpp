@@ -55,10 +55,11 @@ std::vector<Tile> row_tiles(NormKind kind, const LaneView& view, int per) {
     for (int ahead : {0, 1})
       if (!(ahead && (threads < 32 || chunks * per > 32))) list.push_back({{threads, int32_t(chunks), ahead}});
   }
-  // The fewest threads that keep a row in two packs each; more where there are few rows.
+  // Four packs a thread: 64 bytes on their way in each, and a barrier of few warps. Where there are few rows, as many
+  // threads as there are packs.
   const auto cost = [&](const Tile& t) {
     const bool few = rows * t.size[0] < int64_t(target().multiprocessors) * 1024;
-    return std::abs(t.size[1] - (few ? 1 : 2)) * 2 + t.size[2];
+    return std::abs(t.size[1] - (few ? 1 : 4)) * 2 + t.size[2];
   };
   std::stable_sort(list.begin(), list.end(), [&](const Tile& a, const Tile& b) { return cost(a) < cost(b); });
   if (list.empty()) list.push_back({{kLongBlock, 0, 0}});
@@ -83,7 +84,8 @@ struct Geometry {
 Geometry geometry(const LaneView& view, const Tile& tile, bool rows) {
   Geometry g;
   g.threads_a_lane = rows ? tile.size[0] : lane_threads(view);
-  g.block = std::max(kBlock, g.threads_a_lane);
+  g.block =
+      g.threads_a_lane > 32 ? g.threads_a_lane : kBlock;  // several warps on a lane join at the barrier of a block
   g.chunks = tile.size[1], g.ahead = tile.size[2];
   g.per = rows ? per_of(view) : 1;
   return g;

@@ -4,7 +4,8 @@
 // launch says which of the plain ones), NONE (what a fold of nothing begins with), LOWEST and HIGHEST of integer
 // results, MODE, TPR, THREADS, PER, UNROLL; before this file lanes.cu and kX, kY. MODE
 //   0  members follow each other: TPR threads a lane, UNROLL packs of PER members on their way in each;
-//   1  lanes follow each other: a pack of PER lanes a thread, THREADS / 32 threads along the members, UNROLL members on
+//   1  lanes follow each other: a pack of PER lanes a thread, TPR threads side by side and THREADS / TPR along the
+//   members, UNROLL members on
 //      their way;
 //   2  members lie anywhere: TPR threads a lane.
 // With `splits` > 1 each lane's members are split over so many blocks: stage 0 leaves partial results in the workspace,
@@ -13,7 +14,7 @@
 enum Fold { kSum, kMean, kMax, kMin, kProd, kL1, kL2, kLogSum, kLogSumExp, kSumSquare, kArgMax, kArgMin };
 
 struct Split {
-  u64 partial;  // address: a Slot for each lane and split
+  u64 partial;  // address: a State for each lane and split
   u32 splits, stage;
   u32 fold, last;  // last: of equal extremes the last
 };
@@ -28,9 +29,6 @@ struct State {
 #elif IS_EXP
   V sum;  // of exp(x - v)
 #endif
-};
-struct alignas(16) Slot {
-  State state;
 };
 
 __device__ __forceinline__ float nan_max(float a, float b) {
@@ -160,12 +158,12 @@ __device__ __forceinline__ State join_group(const Split& s, State state) {
   for (int d = (GROUP < 32 ? GROUP : 32) / 2; d > 0; d /= 2) state = join(s, state, shuffled(state, d));
   if constexpr (GROUP > 32) {
     constexpr int kWarps = GROUP / 32;
-    __shared__ Slot partials[THREADS / GROUP][kWarps];
-    Slot* const partial = partials[threadIdx.x / GROUP];
-    if (threadIdx.x % 32 == 0) partial[threadIdx.x % GROUP / 32].state = state;
+    __shared__ State partials[THREADS / GROUP][kWarps];
+    State* const partial = partials[threadIdx.x / GROUP];
+    if (threadIdx.x % 32 == 0) partial[threadIdx.x % GROUP / 32] = state;
     __syncthreads();
     if (threadIdx.x % GROUP < 32) {
-      state = partial[threadIdx.x % kWarps].state;
+      state = partial[threadIdx.x % kWarps];
 #pragma unroll
       for (int d = kWarps / 2; d > 0; d /= 2) state = join(s, state, shuffled(state, d));
     }
@@ -220,7 +218,7 @@ __device__ __forceinline__ void finish(const Arguments& a, const Split& s, State
 // To the workspace or to its end; by one thread.
 __device__ __forceinline__ void leave(const Arguments& a, const Split& s, State state, u64 lane, const i64* at) {
   if (s.splits > 1)
-    reinterpret_cast<Slot*>(s.partial)[lane * s.splits + blockIdx.y].state = state;
+    reinterpret_cast<State*>(s.partial)[lane * s.splits + blockIdx.y] = state;
   else
     finish(a, s, state, at);
 }
@@ -237,7 +235,7 @@ __device__ __forceinline__ void join_stage(const Arguments& a, const Split& s) {
   if (lane >= a.lanes) return;
   State state = nothing(s);
   for (u32 k = threadIdx.x % 32; k < s.splits; k += 32)
-    state = join(s, state, reinterpret_cast<const Slot*>(s.partial)[lane * s.splits + k].state);
+    state = join(s, state, reinterpret_cast<const State*>(s.partial)[lane * s.splits + k]);
   state = join_group<32>(s, state);
   if (threadIdx.x % 32) return;
   i64 at[OPERANDS];
@@ -292,9 +290,9 @@ __device__ __forceinline__ void fold_stage(const Arguments& a, const Split& s, b
 #elif MODE == 1
 // Packs lie along the innermost axis of the lanes.
 __device__ __forceinline__ void fold_stage(const Arguments& a, const Split& s, bool aligned) {
-  constexpr int kDeep = THREADS / 32;
+  constexpr int kDeep = THREADS / TPR;
   const u64 inner = a.lane_extent[LANE_AXES - 1], packs = (inner + PER - 1) / PER;
-  u64 unit = u64(blockIdx.x) * 32 + threadIdx.x % 32;
+  u64 unit = u64(blockIdx.x) * TPR + threadIdx.x % TPR;
   const u64 units = a.lanes / inner * packs;
   const bool live = unit < units;
   if (!live) unit = units - 1;
@@ -309,7 +307,7 @@ __device__ __forceinline__ void fold_stage(const Arguments& a, const Split& s, b
   for (int i = 0; i < PER; ++i) state[i] = nothing(s);
   u64 from, to;
   part(s, a.members, from, to);
-  u64 member = from + threadIdx.x / 32;
+  u64 member = from + threadIdx.x / TPR;
   if (aligned && count == PER) {
     for (; member + (UNROLL - 1) * kDeep < to; member += UNROLL * kDeep) {
       Pack<XType, PER> pack[UNROLL];
@@ -328,16 +326,16 @@ __device__ __forceinline__ void fold_stage(const Arguments& a, const Split& s, b
     for (int i = 0; i < PER; ++i)
       if (i < count) take(s, state[i], V(load_value(x[i64(member) * stride + i])), i64(member));
   }
-  __shared__ Slot partial[kDeep][32];
+  __shared__ State partial[kDeep][TPR];
 #pragma unroll
   for (int i = 0; i < PER; ++i) {
     if (i) __syncthreads();
-    partial[threadIdx.x / 32][threadIdx.x % 32].state = state[i];
+    partial[threadIdx.x / TPR][threadIdx.x % TPR] = state[i];
     __syncthreads();
-    if (threadIdx.x < 32 && live && i < count) {
-      State all = partial[0][threadIdx.x].state;
+    if (threadIdx.x < TPR && live && i < count) {
+      State all = partial[0][threadIdx.x];
 #pragma unroll
-      for (int k = 1; k < kDeep; ++k) all = join(s, all, partial[k][threadIdx.x].state);
+      for (int k = 1; k < kDeep; ++k) all = join(s, all, partial[k][threadIdx.x]);
       i64 own[OPERANDS];
 #pragma unroll
       for (int k = 0; k < OPERANDS; ++k) own[k] = at[k] + i * a.lane_stride[k][LANE_AXES - 1];
