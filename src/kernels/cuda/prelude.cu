@@ -118,23 +118,23 @@ RIDGELINE_UNARY(relu, a != a ? a : fmaxf(a, 0.0f), a != a ? a : fmax(a, 0.0))
 // Where the result is rounded to 16 bits: the normal distribution's upper tail over its density, a polynomial in
 // 1 / (1 + 0.4 a), within 1e-4 of it for all a >= 0 (fitted to the relative error; a unit of f16 is ten times that). erfcf
 // takes some 40 instructions and parts the threads of a warp, this takes 12.
-__device__ __forceinline__ float tail_ratio(float a) {
+__device__ __forceinline__ float normal_tail_ratio(float a) {
   float t;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(t) : "f"(fmaf(0.4f, a, 1.0f)));
   return t * fmaf(t, fmaf(t, fmaf(t, fmaf(t, -0.08475273f, 0.14403552f), 0.120588f), 0.16050908f), 0.15957287f);
 }
-__device__ __forceinline__ float power_of_two(float x) {
+__device__ __forceinline__ float exp2_16(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 __device__ __forceinline__ float op_erfc_16(float z) {
-  const float tail = 2.0f * power_of_two(z * z * -1.4426950408889634f) * tail_ratio(fabsf(z) * 1.4142135623730951f);
+  const float tail = 2.0f * exp2_16(z * z * -1.4426950408889634f) * normal_tail_ratio(fabsf(z) * 1.4142135623730951f);
   return z < 0 ? 2.0f - tail : tail;
 }
 // x * 0.5 * erfc(-x / sqrt(2)) is x less |x| times the tail beyond |x|, or minus that.
 __device__ __forceinline__ float op_gelu_16(float x) {
-  const float a = fabsf(x), tail = a * power_of_two(x * x * -0.72134752044448170f) * tail_ratio(a);
+  const float a = fabsf(x), tail = a * exp2_16(x * x * -0.72134752044448170f) * normal_tail_ratio(a);
   return x > 20.0f ? x : fmaxf(x, 0.0f) - tail;
 }
 __device__ __forceinline__ bool op_isnan(float a) { return a != a; }
