@@ -84,6 +84,7 @@ longer() {
   echo "longer sweeps"
   if [ -x build/release/ridgeline ]; then
     step "20,000 random problems" build/release/ridgeline check --cases 20000
+    step "GPU kernels, emulated" tools/emulated_cuda.sh
     # The emulator is forty times slower than this machine.
     step "kernels on 64-bit ARM" tools/aarch64.sh --cases 300
     counted "known failures, large" known_failures --large

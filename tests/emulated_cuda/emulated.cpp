@@ -1,9 +1,11 @@
-// The CUDA driver and NVRTC as far as this library uses them, on the host: `RIDGELINE_CUDA_DRIVER` and `RIDGELINE_NVRTC`
-// name this library, and kernels are compiled by g++ and run thread by thread. For tests of what kernels compute on
-// machines without a card (the sweep, plans, the executor); not for any timing. Kernels with instructions of their own
-// (mma, cp.async, mbarriers) do not compile here: the log says "not emulated", and the sweep leaves them out.
+// The CUDA driver and NVRTC as far as this library uses them, on the host: `RIDGELINE_CUDA_DRIVER` and
+// `RIDGELINE_NVRTC` name this library, and kernels are compiled by g++ and run thread by thread. For tests of what
+// kernels compute on machines without a card (the sweep, plans, the executor); not for any timing. Kernels with
+// instructions of their own (mma, cp.async, mbarriers) do not compile here: the log says "not emulated", and the sweep
+// leaves them out.
 //
-// A block's threads are fibers of one OS thread: a barrier is a switch. What deadlocks on a card ends here with an error.
+// A block's threads are fibers of one OS thread: a barrier is a switch. What deadlocks on a card ends here with an
+// error.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -228,9 +230,12 @@ std::string plain(std::string text) {
       {R"rx(asm\("cvt\.rn\.bf16\.f32 %0, %1;" : "=h"\(([\w.]+)\) : "f"\((\w+)\)\);)rx", "$1 = emulated_to_bf16($2);"},
       {R"rx(asm\("cvt\.rn\.f16\.f32 %0, %1;" : "=h"\(([\w.]+)\) : "f"\((\w+)\)\);)rx", "$1 = emulated_to_f16($2);"},
       {R"rx(asm\("ex2\.approx\.f32 %0, %1;" : "=f"\((\w+)\) : "f"\((.*)\)\);)rx", "$1 = exp2f_approx($2);"},
-      {R"rx(asm\("max\.NaN\.f32 %0, %1, %2;" : "=f"\((\w+)\) : "f"\((\w+)\), "f"\((\w+)\)\);)rx", "$1 = emulated_nan_max($2, $3);"},
-      {R"rx(asm\("min\.NaN\.f32 %0, %1, %2;" : "=f"\((\w+)\) : "f"\((\w+)\), "f"\((\w+)\)\);)rx", "$1 = emulated_nan_min($2, $3);"},
-      {R"rx(extern __shared__ (__align__\(\d+\) )?([\w ]+) (\w+)\[\];)rx", "auto* const $3 = reinterpret_cast<$2*>(emulated_shared);"},
+      {R"rx(asm\("max\.NaN\.f32 %0, %1, %2;" : "=f"\((\w+)\) : "f"\((\w+)\), "f"\((\w+)\)\);)rx",
+       "$1 = emulated_nan_max($2, $3);"},
+      {R"rx(asm\("min\.NaN\.f32 %0, %1, %2;" : "=f"\((\w+)\) : "f"\((\w+)\), "f"\((\w+)\)\);)rx",
+       "$1 = emulated_nan_min($2, $3);"},
+      {R"rx(extern __shared__ (__align__\(\d+\) )?([\w ]+) (\w+)\[\];)rx",
+       "auto* const $3 = reinterpret_cast<$2*>(emulated_shared);"},
   };
   for (const auto& [from, to] : rules) text = std::regex_replace(text, std::regex(from), to);
   return text;
@@ -243,7 +248,8 @@ extern "C" {
 // NVRTC
 int nvrtcVersion(int* major, int* minor) { return *major = 99, *minor = 0, 0; }
 const char* nvrtcGetErrorString(int result) { return result ? "NVRTC_ERROR_COMPILATION" : "NVRTC_SUCCESS"; }
-int nvrtcCreateProgram(Program** program, const char* source, const char*, int, const char* const*, const char* const*) {
+int nvrtcCreateProgram(Program** program, const char* source, const char*, int, const char* const*,
+                       const char* const*) {
   *program = new Program{source, "", ""};
   return 0;
 }
@@ -260,10 +266,12 @@ int nvrtcCompileProgram(Program* program, int options, const char* const* option
   for (std::sregex_iterator it(text.begin(), text.end(), entry), end; it != end; ++it) {
     const std::string name = (*it)[1];
     file << "extern \"C\" void " << name << "__call(void** p) { emulated_call(" << name << ", p); }\n"
-         << "extern \"C\" size_t " << name << "__parameter(size_t i) { return emulated_parameter(" << name << ", i); }\n";
+         << "extern \"C\" size_t " << name << "__parameter(size_t i) { return emulated_parameter(" << name
+         << ", i); }\n";
   }
   file.close();
-  std::string command = "g++ -std=c++20 -O1 -ffp-contract=off -w -shared -fPIC -DNOT_EMULATED_BEGIN -o " + work + "/kernel.so";
+  std::string command =
+      "g++ -std=c++20 -O1 -ffp-contract=off -w -shared -fPIC -DNOT_EMULATED_BEGIN -o " + work + "/kernel.so";
   for (int i = 0; i < options; ++i)
     if (std::strncmp(option[i], "-D", 2) == 0) command += " '" + std::string(option[i]) + "'";
   command += " " + work + "/kernel.cpp > " + work + "/log 2>&1";
@@ -300,8 +308,8 @@ int cuDeviceGetCount(int* count) { return *count = 1, 0; }
 int cuDeviceGet(int* device, int) { return *device = 0, 0; }
 int cuDeviceGetName(char* name, int bytes, int) { return std::snprintf(name, size_t(bytes), "emulated GPU"), 0; }
 int cuDeviceGetAttribute(int* value, int attribute, int) {
-  const std::map<int, int> values = {{16, 4},      {38, 4 << 20}, {39, 2048},  {75, 8},
-                                     {76, 0},      {81, 164 << 10}, {82, 65536}, {97, 163 << 10}};
+  const std::map<int, int> values = {{16, 4}, {38, 4 << 20},   {39, 2048},  {75, 8},
+                                     {76, 0}, {81, 164 << 10}, {82, 65536}, {97, 163 << 10}};
   const auto at = values.find(attribute);
   *value = at == values.end() ? 0 : at->second;
   return 0;

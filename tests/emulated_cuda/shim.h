@@ -30,17 +30,39 @@ alignas(1024) unsigned char emulated_shared[256 << 10];
 #define __launch_bounds__(...)
 #define __align__(n) alignas(n)
 
-struct alignas(4) uchar4 { unsigned char x, y, z, w; };
-struct alignas(4) ushort2 { unsigned short x, y; };
-struct alignas(8) ushort4 { unsigned short x, y, z, w; };
-struct alignas(8) uint2 { unsigned x, y; };
-struct alignas(16) uint4 { unsigned x, y, z, w; };
-struct alignas(8) int2 { int x, y; };
-struct alignas(16) int4 { int x, y, z, w; };
-struct alignas(8) float2 { float x, y; };
-struct alignas(16) float4 { float x, y, z, w; };
-struct alignas(16) double2 { double x, y; };
-struct alignas(16) ulonglong2 { unsigned long long x, y; };
+struct alignas(4) uchar4 {
+  unsigned char x, y, z, w;
+};
+struct alignas(4) ushort2 {
+  unsigned short x, y;
+};
+struct alignas(8) ushort4 {
+  unsigned short x, y, z, w;
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(8) int2 {
+  int x, y;
+};
+struct alignas(16) int4 {
+  int x, y, z, w;
+};
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct alignas(16) double2 {
+  double x, y;
+};
+struct alignas(16) ulonglong2 {
+  unsigned long long x, y;
+};
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
@@ -102,15 +124,25 @@ inline T atomicMax(T* at, V value) {
   return old;
 }
 template <typename T>
-inline T __ldg(const T* p) { return *p; }
+inline T __ldg(const T* p) {
+  return *p;
+}
 template <typename T>
-inline T __ldcs(const T* p) { return *p; }
+inline T __ldcs(const T* p) {
+  return *p;
+}
 template <typename T>
-inline T __ldcg(const T* p) { return *p; }
+inline T __ldcg(const T* p) {
+  return *p;
+}
 template <typename T>
-inline void __stcs(T* p, T v) { *p = v; }
+inline void __stcs(T* p, T v) {
+  *p = v;
+}
 template <typename T>
-inline void __stcg(T* p, T v) { *p = v; }
+inline void __stcg(T* p, T v) {
+  *p = v;
+}
 
 inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
 inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
@@ -127,7 +159,9 @@ inline unsigned long long __double2ull_rz(double x) {
 }
 inline long long __float2ll_rz(float x) { return __double2ll_rz(x); }
 inline unsigned long long __float2ull_rz(float x) { return __double2ull_rz(x); }
-inline int __float2int_rn(float x) { return x != x ? 0 : int(std::fmin(std::fmax(std::nearbyint(double(x)), -0x1p31), 0x1p31 - 1)); }
+inline int __float2int_rn(float x) {
+  return x != x ? 0 : int(std::fmin(std::fmax(std::nearbyint(double(x)), -0x1p31), 0x1p31 - 1));
+}
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned select) {
   const uint64_t both = uint64_t(b) << 32 | a;
   unsigned r = 0;
@@ -147,9 +181,13 @@ inline float emulated_nan_max(float a, float b) { return a != a ? a : b != b ? b
 inline float emulated_nan_min(float a, float b) { return a != a ? a : b != b ? b : a < b ? a : b; }
 using std::fma;
 template <typename T>
-inline T min(T a, T b) { return a < b ? a : b; }
+inline T min(T a, T b) {
+  return a < b ? a : b;
+}
 template <typename T>
-inline T max(T a, T b) { return a < b ? b : a; }
+inline T max(T a, T b) {
+  return a < b ? b : a;
+}
 
 // Of the prelude's conversions, which are instructions of PTX there.
 inline float emulated_from_f16(unsigned short h) {
@@ -163,7 +201,8 @@ inline unsigned short emulated_to_f16(float f) {
   if (a > 0x7f800000u) return (unsigned short)(sign | 0x7e00u);
   if (a >= 0x477ff000u) return (unsigned short)(sign | 0x7c00u);
   if (a < 0x33000001u) return (unsigned short)sign;
-  if (a < 0x38800000u) return (unsigned short)(sign | unsigned(std::nearbyint(double(std::bit_cast<float>(a)) * 0x1p24)));
+  if (a < 0x38800000u)
+    return (unsigned short)(sign | unsigned(std::nearbyint(double(std::bit_cast<float>(a)) * 0x1p24)));
   const unsigned r = a + 0xfffu + (a >> 13 & 1);
   return (unsigned short)(sign | (r - 0x38000000u) >> 13);
 }
@@ -176,9 +215,8 @@ inline unsigned short emulated_to_bf16(float f) {
 // A launch by addresses of parameters.
 template <typename... P>
 inline void emulated_call(void (*kernel)(P...), void** at) {
-  [&]<size_t... I>(std::index_sequence<I...>) {
-    kernel(*static_cast<std::remove_cvref_t<P>*>(at[I])...);
-  }(std::index_sequence_for<P...>());
+  [&]<size_t... I>(std::index_sequence<I...>) { kernel(*static_cast<std::remove_cvref_t<P>*>(at[I])...); }
+  (std::index_sequence_for<P...>());
 }
 template <typename... P>
 inline size_t emulated_parameter(void (*)(P...), size_t i) {
