@@ -65,6 +65,7 @@ Json stage_json(const ReplayStage& s, double bandwidth) {
             {"cache_bytes", s.cache_bytes},
             {"ledger", ledger},
             {"families", s.families},
+            {"times_us", s.times_us},
             {"kernel_counts", s.kernels},
             {"gain",
              {{"total_ms", s.gain_ms},
@@ -91,6 +92,7 @@ Json prefill_json(const ReplayPrefill& p) {
           {"floor_ms", p.floor_ms},
           {"roof_share", ms > 0 ? p.floor_ms / ms : 0},
           {"families", p.families},
+          {"times_us", p.times_us},
           {"kernel_counts", p.kernels}};
 }
 

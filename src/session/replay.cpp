@@ -15,6 +15,11 @@ namespace {
 constexpr int64_t kGenericRows = 128;  // the generic stage runs what a product of so many rows takes
 constexpr int kLeastSamples = 11, kProfiledRuns = 5;
 
+// "layers.3/up" is "up", "head" itself.
+std::string kind_of(const std::string& node) {
+  return node.substr(node.rfind('/') == std::string::npos ? 0 : node.rfind('/') + 1);
+}
+
 // Buffers of a decoder's plan: a cache's is both input and output.
 class DecoderRunner {
  public:
@@ -48,20 +53,21 @@ class DecoderRunner {
     timing.min_samples = kLeastSamples;
     return measure_self_timed({[&] { return executor_.timed_ns(in_, out_); }}, timing)[0];
   }
-  /// Shares of the time by operator family.
-  std::map<std::string, double> families() {
+  /// Shares of the time by operator family, and sums by step.
+  void profile(std::map<std::string, double>& families, std::map<std::string, double>& times_us) {
     std::vector<Executor::StepTime> stamps(plan_->steps.size());
     std::vector<Samples> times(plan_->steps.size());
     for (int r = 0; r < kProfiledRuns; ++r) {
       executor_.run_profiled(in_, out_, stamps);
       for (size_t s = 0; s < stamps.size(); ++s) times[s].add(double(stamps[s].end_ns - stamps[s].start_ns));
     }
-    std::map<std::string, double> shares;
     double total = 0;
     for (const Samples& t : times) total += t.median();
-    for (size_t s = 0; s < times.size(); ++s)
-      shares[std::string(plan_->steps[s].call.problem.op->family)] += total > 0 ? times[s].median() / total : 0;
-    return shares;
+    for (size_t s = 0; s < times.size(); ++s) {
+      const Step& step = plan_->steps[s];
+      families[std::string(step.call.problem.op->family)] += total > 0 ? times[s].median() / total : 0;
+      times_us[kind_of(step.name)] += times[s].median() / 1e3;
+    }
   }
   const Tensor& logits() const { return logits_; }
   int64_t peak_bytes() const { return plan_->peak_bytes() - state_bytes_; }
@@ -75,11 +81,6 @@ class DecoderRunner {
   Tensor logits_;
   int64_t state_bytes_ = 0;
 };
-
-// "layers.3/up" is "up", "head" itself.
-std::string kind_of(const std::string& node) {
-  return node.substr(node.rfind('/') == std::string::npos ? 0 : node.rfind('/') + 1);
-}
 
 bool is_product(const Problem& p) { return p.op->name == "MatMul" || p.op->name == "LowBitMatMul"; }
 
@@ -241,7 +242,7 @@ class Replayer {
     DecoderRunner runner(plan, inputs, numbers_);
     runner.run();
     s.samples = runner.measure(o_.seconds);
-    s.families = runner.families();
+    runner.profile(s.families, s.times_us);
     s.kernels = kernels_of_plan(*plan);
     s.launches = plan->kernel_count(), s.host_steps = plan->host_steps();
     s.peak_bytes = runner.peak_bytes();
@@ -285,7 +286,7 @@ class Replayer {
     DecoderRunner runner(plan, feeds(o_.prompt), numbers_);
     runner.run();
     p.samples = runner.measure(o_.seconds);
-    p.families = runner.families();
+    runner.profile(p.families, p.times_us);
     p.kernels = kernels_of_plan(*plan);
     p.launches = plan->kernel_count(), p.host_steps = plan->host_steps();
     p.flops = flops_of(*plan, false), p.peak_bytes = runner.peak_bytes();

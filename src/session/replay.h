@@ -46,7 +46,7 @@ struct ReplayStage {
   std::vector<LedgerEntry> ledger;      // its sum is bytes_moved
   int64_t layer_bytes = 0, head_bytes = 0, cache_bytes = 0;
   double floor_ms = 0;  // compulsory bytes at the measured bandwidth, and the launches of the fused step
-  std::map<std::string, double> families;
+  std::map<std::string, double> families, times_us;  // shares by operator family; sums by step: "qkv", "attention"
   std::map<std::string, int> kernels;
   /// Gained over the stage before, and how much of it the bytes and launches that are gone account for.
   double gain_ms = 0, bytes_gain_ms = 0, launches_gain_ms = 0;
@@ -60,7 +60,7 @@ struct ReplayPrefill {
   int products_a_layer = 0, products = 0, products_merged = 0;  // of the whole, before and after Q, K, V are one
   int64_t flops = 0, peak_bytes = 0;
   double floor_ms = 0;
-  std::map<std::string, double> families;
+  std::map<std::string, double> families, times_us;
   std::map<std::string, int> kernels;
 };
 
