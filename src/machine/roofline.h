@@ -29,9 +29,8 @@ struct Floor {
   double compute_ns = 0, memory_ns = 0;  // the two that were compared
 };
 
-/// The larger of arithmetic (FLOPs and special functions share the vector units, so they add; beside the matrix units of a
-/// GPU they do not) and memory traffic.
-/// Bound is kLaunch if that is less than what it costs to start the threads.
+/// The larger of arithmetic (FLOPs and special functions share the vector units, so they add; beside the matrix units
+/// of a GPU they do not) and memory traffic. Bound is kLaunch if that is less than what it costs to start the threads.
 Floor floor_of(const Work& work, const Ceilings& ceilings, int threads);
 
 /// floor / measured. Over 1.05 is an error of this model.
