@@ -84,13 +84,13 @@ std::vector<double> deviation_errors(const Problem& problem, const std::vector<T
   const bool skips = name == "SkipLayerNormalization";
   const bool added = skips || name == "AddLayerNormalization";
   int64_t rows = 1;
-  if (added || name == "LayerNormalization") {
+  if (skips) {
+    rows = element_count(std::span(shape).first(shape.size() - 1));
+  } else if (added || name == "LayerNormalization") {
     const int64_t axis = problem.integer("axis");
     rows = element_count(std::span(shape).first(size_t(axis < 0 ? axis + int64_t(shape.size()) : axis)));
   } else if (name == "InstanceNormalization" || name == "GroupNormalization") {
     rows = shape[0] * (name == "GroupNormalization" ? problem.integer("num_groups") : shape[1]);
-  } else if (skips) {
-    rows = element_count(std::span(shape).first(shape.size() - 1));
   } else {
     return {};
   }
