@@ -17,8 +17,8 @@ build: ## build the release binary, build/release/ridgeline
 demo: build ## make a ResNet-50 with separate BatchNormalization and optimize it on this machine
 	@tools/demo.sh $(RIDGELINE)
 
-test: ## every test in a release build and in a sanitizer build, random problems, fuzzing, the install example, the documents; under 20 minutes on 2 cores
-	@tools/packages.sh build test
+test: ## every test in a release build and in a sanitizer build, random problems, the kernels on emulated ARM, fuzzing, the install example, the documents; some 45 minutes on 2 cores
+	@tools/packages.sh build test aarch64
 	@tools/nvrtc.sh
 	@tools/test.sh
 

@@ -81,6 +81,12 @@ release() {
   step "order of includes" python3 tools/check_includes.py
 }
 
+# The kernels cross-built, a few problems of each family under an emulator: what only NEON has is built and run each time.
+arm() {
+  echo "64-bit ARM"
+  step "kernels on 64-bit ARM, quick" tools/aarch64.sh kernels
+}
+
 longer() {
   echo "longer sweeps"
   if [ -x build/release/ridgeline ]; then
@@ -97,7 +103,7 @@ longer() {
 }
 
 case "$mode" in
-  "") release; sanitized 60 ;;
+  "") release; arm; sanitized 60 ;;
   release) release ;;
   sanitized) sanitized 60 ;;
   long) release; longer; sanitized 600 ;;

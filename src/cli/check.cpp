@@ -33,8 +33,8 @@ void add_check(CLI::App& app, Common& common) {
         std::string text;
         for (const CheckFailure& f : r.failures) {
           failures.push_back({{"case", f.line}, {"reason", f.reason}});
-          text += fmt::format("FAILED {}\n       {}\n       repeat it with: ridgeline check --case '{}'\n", f.line,
-                              f.reason, f.line);
+          text += fmt::format("FAILED {}\n       {}\n       repeat it with: ridgeline check {}--case '{}'\n", f.line,
+                              f.reason, common.cuda() ? "--device cuda " : "", f.line);
         }
         for (const auto& [kernel, count] : r.runs) {
           runs[kernel] = count;
@@ -46,6 +46,7 @@ void add_check(CLI::App& app, Common& common) {
         if (common.cuda()) {
           compilations = cuda::compilations();
           text += fmt::format("{} kernels were compiled, the cache had the others\n", cuda::compilations());
+          for (const auto& [kernel, count] : r.not_emulated) text += fmt::format("{}: not emulated, not run\n", kernel);
         }
         common.show({{"cases", r.cases},
                      {"passed", r.passed},

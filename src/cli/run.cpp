@@ -175,7 +175,7 @@ void run(const Common& common, const Arguments& arguments) {
                                                 },
                                                 timing);
     const std::optional<double> joules = energy.joules();
-    document["energy_j_per_run"] = joules ? Json(*joules / double(runs)) : Json("not available");
+    document["energy_j_per_run"] = joules && !common.cuda() ? Json(*joules / double(runs)) : Json("not available");
     document["load_ms"] = model.load_ms;
     document["plan_ms"] = compiled.optimize_ms + compiled.plan_ms;
     document["latency_ms"] = latency_json(samples);

@@ -60,7 +60,8 @@ class Beside {
   Beside(const Queue& queue, const Problem& p, const Floor& floor) {
     using What = CudaProbe::What;
     const int64_t read = p.read_bytes(), write = p.write_bytes();
-    compute_ = floor.bound == Bound::kCompute;
+    // Without wgmma the peak of matrix instructions is not measured: memory alone is shown beside.
+    compute_ = floor.bound == Bound::kCompute && (target().sm >= 90 || arithmetic_of(p) == DType::kF32);
     written_ = read + write > 0 ? double(write) / double(read + write) : 0;
     if (compute_) {
       probes_.push_back(std::make_unique<CudaProbe>(queue, What::kCompute, 0, arithmetic_of(p)));

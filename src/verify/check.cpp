@@ -12,52 +12,11 @@
 #include "ops/catalogue.h"
 #include "verify/check_cuda.h"
 #include "verify/check_parts.h"
+#include "verify/guarded.h"
 
 namespace ridgeline {
 
 namespace {
-
-constexpr int64_t kGuardBytes = 256;
-constexpr uint8_t kPoison = 0xff;  // NaN in every float type, -1 in integers
-
-// A buffer between canaries. Everything starts as poison: the canaries, gaps between strides, and outputs.
-class Guarded {
- public:
-  Guarded(const Operand& operand, int64_t skew) : dtype_(operand.dtype), layout_(operand.layout) {
-    bytes_ = bytes_of(dtype_, layout_.span());
-    skew_ = skew * bytes_of(dtype_, 1);
-    memory_ = allocate(bytes_ + skew_ + 2 * kGuardBytes);
-    std::memset(memory_.get(), kPoison, size_t(bytes_ + skew_ + 2 * kGuardBytes));
-  }
-  TensorView view() const { return {data(), dtype_, layout_}; }
-  void* data() const { return static_cast<uint8_t*>(memory_.get()) + kGuardBytes + skew_; }
-  MirroredBuffer mirrored() const { return {memory_.get(), size(), kGuardBytes + skew_}; }
-  void keep() { kept_.assign(begin(), begin() + size()); }
-  bool changed() const { return std::memcmp(kept_.data(), begin(), size_t(size())) != 0; }
-  /// Poison outside the elements: the canaries, and the gaps of the layout.
-  bool spoiled() const {
-    std::vector<uint8_t> element(static_cast<size_t>(size()), 0);
-    const int64_t bits = info(dtype_).bits, first = kGuardBytes + skew_;
-    for (Index at(layout_.shape); at.more(); ++at) {
-      int64_t offset = 0;
-      for (size_t a = 0; a < layout_.shape.size(); ++a) offset += at[int(a)] * layout_.strides[a];
-      std::memset(element.data() + first + offset * bits / 8, 1, size_t(bytes_of(dtype_, 1)));
-    }
-    for (int64_t k = 0; k < size(); ++k) {
-      if (!element[size_t(k)] && begin()[k] != kPoison) return true;
-    }
-    return false;
-  }
-
- private:
-  const uint8_t* begin() const { return static_cast<const uint8_t*>(memory_.get()); }
-  int64_t size() const { return bytes_ + skew_ + 2 * kGuardBytes; }
-  DType dtype_;
-  Layout layout_;
-  int64_t bytes_ = 0, skew_ = 0;
-  std::shared_ptr<void> memory_;
-  std::vector<uint8_t> kept_;
-};
 
 // One problem with its inputs and what the reference makes of them.
 struct Case {
@@ -243,6 +202,13 @@ void fail_case(CheckResult& result, const Case& c, const Kernel& kernel, const T
 
 using Runs = std::map<const Kernel*, int64_t>;
 
+// After a few refusals a kernel is left alone: each is a compilation in vain.
+bool beyond_emulation(const CheckResult& result, const Kernel& kernel) {
+  constexpr int64_t kAttempts = 3;
+  const auto at = result.not_emulated.find(std::string(kernel.name));
+  return at != result.not_emulated.end() && at->second >= kAttempts;
+}
+
 // `budget`: null: whatever must be compiled is.
 void run_case(const Case& c, const std::string& isa, CheckResult& result, Runs& runs,
               CompilationBudget* budget = nullptr) {
@@ -262,8 +228,8 @@ void run_case(const Case& c, const std::string& isa, CheckResult& result, Runs& 
     if (tiles.size() > 1) tried.push_back(tiles[size_t(1 + random.below(int64_t(tiles.size()) - 1))]);
     for (const Tile& tile : tried) {
       if (budget && !budget->allows(c.problem, *kernel, tile)) continue;
+      if (beyond_emulation(result, *kernel)) continue;
       if (budget) budget->spend(c.problem, *kernel, tile);
-      ran = true;
       candidate.tile = tile;
       candidate.estimate_ns = kernel->estimate(c.problem, tile, Ceilings{});
       ++result.runs[std::string(kernel->name)];
@@ -281,10 +247,15 @@ void run_case(const Case& c, const std::string& isa, CheckResult& result, Runs& 
           if (!why.empty()) why = fmt::format("in the place of input {}: {}", i, why);
         }
       } catch (const std::exception& error) {
-        // The emulator of tests has no instructions of PTX: such a kernel was not run.
-        if (std::string_view(error.what()).find("not emulated") != std::string_view::npos) continue;
+        if (std::string_view(error.what()).find("not emulated") != std::string_view::npos) {
+          ++result.not_emulated[std::string(kernel->name)];
+          --result.runs[std::string(kernel->name)];
+          --runs[kernel];
+          continue;
+        }
         why = fmt::format("throws: {}", error.what());
       }
+      ran = true;
       if (why.empty()) continue;
       ok = false;
       fail_case(result, c, *kernel, tile, isa, why);
@@ -423,7 +394,8 @@ class Sweep {
     constexpr int kDrawsInVain = 400;
     bool by_level = false;
     for (int draw = 0; draw < options_.most_draws && runs_[&kernel] < options_.least_runs; ++draw) {
-      if (baseline && by_level && draw >= kDrawsInVain && runs_[&kernel] == 0) return;
+      const bool lower = baseline || options_.device == DeviceKind::kCuda;
+      if (lower && by_level && draw >= kDrawsInVain && runs_[&kernel] == 0) return;
       const std::string keys = random_problem(op, random, draw % 4 != 0);
       const uint64_t seed = random.next() % 1'000'000'007;
       if (keys.empty()) continue;
@@ -432,8 +404,10 @@ class Sweep {
       drop_absent(p);
       p.threads = options_.threads;
       p.device = options_.device;
+      if (beyond_emulation(result_, kernel)) return;
       const Support support = kernel.supports(p);
-      by_level = by_level || support.reason.find("instruction set") != std::string::npos;
+      by_level = by_level || support.reason.find("instruction set") != std::string::npos ||
+                 (options_.device == DeviceKind::kCuda && support.reason.find("this is sm_") != std::string::npos);
       const bool affordable = support.ok && budget_.allows(p, kernel, kernel.tiles ? kernel.tiles(p).at(0) : Tile{});
       if (affordable) run_line(line, seed);
     }
@@ -483,7 +457,18 @@ CheckResult check(const CheckOptions& options) {
 CheckResult check_line(std::string_view line, const CheckOptions& options) {
   return at_levels(options.isa, [&](const std::string& level, CheckResult& result) {
     Runs runs;
-    run_case(*make_case(std::string(line), options.seed, options), level, result, runs);
+    const std::unique_ptr<Case> c = make_case(std::string(line), options.seed, options);
+    run_case(*c, level, result, runs);
+    const bool ran = std::any_of(runs.begin(), runs.end(), [](const auto& run) { return run.second > 0; });
+    if (ran) return;
+    result.cases = result.failed = 1;
+    result.passed = 0;
+    std::string reasons;
+    for (const Kernel* kernel : kernels_of(c->problem.op->name, c->problem.device))
+      if (c->kernel.empty() || kernel->name == c->kernel)
+        reasons += fmt::format("; {}: {}", kernel->name, kernel->supports(c->problem).reason);
+    result.failures.push_back(
+        {c->line, fmt::format("no kernel{} ran it{}", c->kernel.empty() ? "" : " of this name", reasons)});
   });
 }
 

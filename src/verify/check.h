@@ -37,6 +37,8 @@ struct CheckResult {
   int64_t failed = 0;
   int64_t reference_only = 0;  // of `cases`: no kernel but the reference supports the problem
   std::vector<CheckFailure> failures;
+  /// Kernels whose code the emulator of tests cannot take (it has no PTX): not run, and not counted.
+  std::map<std::string, int64_t> not_emulated;
   std::map<std::string, int64_t> runs;  // of each kernel of the families, the reference's included; 0: never reached
 };
 

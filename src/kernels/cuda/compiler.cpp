@@ -62,7 +62,7 @@ Nvrtc load() {
     const char* given = std::getenv("RIDGELINE_NVRTC");
     n.trouble =
         given && *given
-            ? fmt::format("RIDGELINE_NVRTC={}: cannot be loaded", given)
+            ? fmt::format("RIDGELINE_NVRTC={}: cannot be loaded: it is to name libnvrtc.so itself", given)
             : "no NVRTC, the runtime compiler of CUDA: install the toolkit, or `pip install nvidia-cuda-nvrtc`, or "
               "name the library in RIDGELINE_NVRTC";
     return n;

@@ -38,6 +38,10 @@ Loaded load() {
   Loaded loaded;
   const char* const given = std::getenv("RIDGELINE_CUDA_DRIVER");
   void* const library = dlopen(given && *given ? given : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!library && given && *given) {
+    loaded.trouble = fmt::format("RIDGELINE_CUDA_DRIVER={}: cannot be loaded: {}", given, dlerror());
+    return loaded;
+  }
   if (!library) {
     loaded.trouble =
         "no CUDA driver: libcuda.so.1 was not found by the loader. It comes with NVIDIA's kernel driver (Debian: "
@@ -96,8 +100,8 @@ Loaded load() {
   for (const auto& [name, place] : entries) {
     void* const symbol = dlsym(library, name);
     if (!symbol) {
-      loaded.trouble =
-          fmt::format("the CUDA driver is too old: libcuda.so.1 has no {}; CUDA 12 or newer is wanted", name);
+      loaded.trouble = fmt::format("the CUDA driver is too old: {} has no {}; CUDA 12 or newer is wanted",
+                                   given && *given ? given : "libcuda.so.1", name);
       return loaded;
     }
     *static_cast<void**>(place) = symbol;
