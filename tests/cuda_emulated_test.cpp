@@ -42,7 +42,7 @@ TEST_P(EmulatedCuda, FamilyDoesWhatTheReferenceDoes) {
 
 // The others take minutes of compiling: make test-long runs them (tools/emulated_cuda.sh).
 INSTANTIATE_TEST_SUITE_P(Families, EmulatedCuda,
-                         testing::Values(Family{"pool", "cuda.max_pool"}, Family{"quantize", "cuda.quantize_linear"},
+                         testing::Values(Family{"pool", "cuda.max_pool"}, Family{"quantize", "cuda.quantize"},
                                          Family{"movement", "cuda.concat"}));
 
 #endif

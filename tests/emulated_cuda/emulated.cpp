@@ -271,8 +271,9 @@ int nvrtcCompileProgram(Program* program, int options, const char* const* option
          << ", i); }\n";
   }
   file.close();
+  // Shared memory is static there: without -fno-gnu-unique modules would share one array of a function's name.
   std::string command =
-      "g++ -std=c++20 -O1 -ffp-contract=off -w -shared -fPIC -DNOT_EMULATED_BEGIN -o " + work + "/kernel.so";
+      "g++ -std=c++20 -O1 -ffp-contract=off -fno-gnu-unique -w -shared -fPIC -o " + work + "/kernel.so";
   for (int i = 0; i < options; ++i)
     if (std::strncmp(option[i], "-D", 2) == 0) command += " '" + std::string(option[i]) + "'";
   command += " " + work + "/kernel.cpp > " + work + "/log 2>&1";
