@@ -72,6 +72,7 @@ TEST(CudaPlan, WhatNoKernelRunsStandsOnTheHostAndIsCounted) {
   int host = 0;
   for (const Step& step : plan.steps) host += step.call.kernel->device == DeviceKind::kCpu;
   EXPECT_EQ(plan.host_steps(), host);
+  EXPECT_EQ(host, 1);
   EXPECT_EQ(check_plan(plan), std::vector<std::string>{});
 }
 

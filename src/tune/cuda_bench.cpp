@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 
 #include "rivals/cublaslt.h"
@@ -161,12 +162,16 @@ void race(const Queue& queue, const Problem& problem, const Candidate& ours, Cud
       rivals[r].run(stream, buffers.input(plain, 0, i % sets), base + (i % sets) * bytes, buffers.output(0, i % sets),
                     workspace.data());
     };
+    // Poisoned before: one that writes nothing must not find our result.
+    queue.fill(buffers.output(0, 0), 0xff, problem.output().bytes());
     call(queue.stream(), 0);
     const Tensor y = result();
     double worst = 0, largest = 0;
     for (int64_t i = 0, n = y.elements(); i < n; i += std::max<int64_t>(1, n / 4096)) {
       const double mine = load_f64(own.dtype(), own.data(), i);
-      worst = std::max(worst, std::fabs(mine - load_f64(y.dtype(), y.data(), i)));
+      const double difference = std::fabs(mine - load_f64(y.dtype(), y.data(), i));
+      worst = std::isfinite(difference) ? std::max(worst, difference) : std::numeric_limits<double>::infinity();
+      if (!std::isfinite(worst)) break;
       largest = std::max(largest, std::fabs(mine));
     }
     if (!(worst <= 0.02 * largest)) {
