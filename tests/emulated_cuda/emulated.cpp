@@ -389,7 +389,8 @@ int cuLaunchKernelEx(const Config* config, Function* function, void** parameters
   Work w{Work::kLaunch};
   w.config = *config;
   w.function = function;
-  for (size_t i = 0; const size_t bytes = function->parameter(i); ++i) {
+  size_t i = 0;
+  for (size_t bytes = function->parameter(i); bytes != 0; bytes = function->parameter(++i)) {
     const char* const from = static_cast<const char*>(parameters[i]);
     w.parameters.emplace_back(from, from + bytes);
   }
