@@ -25,8 +25,16 @@ enum class DType : uint8_t {
   kBool,
   kI4,
   kU4,
+  kF8E4M3Fnuz,
+  kF8E5M2Fnuz,
+  kF8E8M0,
+  kF4E2M1,
+  kF6E2M3,
+  kF6E3M2,
+  kI2,
+  kU2,
 };
-inline constexpr int kDTypeCount = 18;
+inline constexpr int kDTypeCount = 26;
 
 struct DTypeInfo {
   DType dtype;
@@ -47,7 +55,8 @@ inline bool is_integer(DType dtype) { return dtype != DType::kNone && dtype != D
 /// u8 or i8: what quantized tensors are stored in.
 inline bool is_byte(DType dtype) { return dtype == DType::kU8 || dtype == DType::kI8; }
 
-/// Bytes that `elements` contiguous elements take; sub-byte types are packed two to a byte, low nibble first.
+/// Bytes that `elements` contiguous elements take. Those below a byte are one stream of bits, the lowest first: two of
+/// 4 bits a byte, low nibble first; four of 2 bits a byte; four of 6 bits in three bytes.
 inline int64_t bytes_of(DType dtype, int64_t elements) { return (elements * info(dtype).bits + 7) / 8; }
 
 /// kNone if there is no such name or id.
@@ -104,7 +113,9 @@ constexpr DType dtype_of<bool>() {
 /// One element, read as double (exact for all but 64-bit integers above 2^53) or as int64 (u64 keeps its bits).
 double load_f64(DType dtype, const void* data, int64_t index);
 int64_t load_i64(DType dtype, const void* data, int64_t index);
-/// Stores rounded to nearest even; integers saturate from double, wrap from int64.
+/// Stores rounded to nearest even; integers saturate from double, wrap from int64. What is too large for a float
+/// becomes infinity, NaN where it has none, and its largest number where it has neither (f4, f6) or stands for a scale
+/// (e8m0, which rounds up).
 void store_f64(DType dtype, void* data, int64_t index, double value);
 void store_i64(DType dtype, void* data, int64_t index, int64_t value);
 

@@ -1,14 +1,16 @@
 #include "ridgeline/dtype.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <limits>
+
+#include "core/small_float.h"
 
 namespace ridgeline {
 namespace {
 
-// Formats: IEEE 754 (f64, f32, f16); bf16 is the upper half of f32; f8: OCP 8-bit floating point (e4m3fn, e5m2), 2023.
+// Formats: IEEE 754 (f64, f32, f16); bf16 is the upper half of f32; what is smaller: core/small_float.h.
 constexpr std::array<DTypeInfo, kDTypeCount> kTable = {{
     {DType::kNone, "none", 0, false, false, DType::kNone, 0, 0, 0},
     {DType::kF64, "f64", 64, true, true, DType::kF64, 0x1p-52, std::numeric_limits<double>::max(), 11},
@@ -28,40 +30,15 @@ constexpr std::array<DTypeInfo, kDTypeCount> kTable = {{
     {DType::kBool, "bool", 8, false, false, DType::kI64, 0, 1, 9},
     {DType::kI4, "i4", 4, false, true, DType::kI32, 0, 7, 22},
     {DType::kU4, "u4", 4, false, false, DType::kI32, 0, 15, 21},
+    {DType::kF8E4M3Fnuz, "f8e4m3fnuz", 8, true, true, DType::kF32, 0x1p-3, 240, 18},
+    {DType::kF8E5M2Fnuz, "f8e5m2fnuz", 8, true, true, DType::kF32, 0x1p-2, 57344, 20},
+    {DType::kF8E8M0, "f8e8m0", 8, true, false, DType::kF32, 1, 0x1p127, 24},
+    {DType::kF4E2M1, "f4e2m1", 4, true, true, DType::kF32, 0x1p-1, 6, 23},
+    {DType::kF6E2M3, "f6e2m3", 6, true, true, DType::kF32, 0x1p-3, 7.5, 27},
+    {DType::kF6E3M2, "f6e3m2", 6, true, true, DType::kF32, 0x1p-2, 28, 28},
+    {DType::kI2, "i2", 2, false, true, DType::kI32, 0, 1, 26},
+    {DType::kU2, "u2", 2, false, false, DType::kI32, 0, 3, 25},
 }};
-
-// A small float of `mantissa` bits and bias `bias`; e4m3fn has no infinity and one NaN pattern.
-double small_float(uint8_t bits, int mantissa, int bias, bool has_infinity) {
-  const int exponent_bits = 7 - mantissa;
-  const int exponent = (bits >> mantissa) & ((1 << exponent_bits) - 1);
-  const int fraction = bits & ((1 << mantissa) - 1);
-  const double sign = bits & 0x80 ? -1 : 1;
-  const int top = (1 << exponent_bits) - 1;
-  if (has_infinity && exponent == top) return fraction ? std::nan("") : sign * INFINITY;
-  if (!has_infinity && exponent == top && fraction == (1 << mantissa) - 1) return std::nan("");
-  if (exponent == 0) return sign * std::ldexp(fraction, 1 - bias - mantissa);
-  return sign * std::ldexp((1 << mantissa) + fraction, exponent - bias - mantissa);
-}
-
-uint8_t to_small_float(double value, int mantissa, int bias, bool has_infinity) {
-  const uint8_t sign = std::signbit(value) ? 0x80 : 0;
-  const int top = (1 << (7 - mantissa)) - 1;
-  const uint8_t nan = uint8_t(has_infinity ? (top << mantissa) | 1 : 0x7f);
-  const uint8_t largest = uint8_t(has_infinity ? (top << mantissa) - 1 : 0x7e);
-  const double magnitude = std::fabs(value);
-  if (std::isnan(value)) return sign | nan;
-  if (magnitude > small_float(largest, mantissa, bias, has_infinity))
-    return sign | largest;  // saturating, as ONNX Cast
-  if (magnitude == 0) return sign;
-  int exponent;
-  std::frexp(magnitude, &exponent);
-  const int quantum = std::max(exponent - 1, 1 - bias) - mantissa;
-  const double steps = std::nearbyint(std::ldexp(magnitude, -quantum));
-  const int base = quantum + mantissa + bias;  // the exponent field for steps in [2^mantissa, 2^(mantissa+1))
-  if (steps < (1 << mantissa)) return sign | uint8_t(steps);
-  const int encoded = (base << mantissa) + int(steps) - (1 << mantissa);
-  return sign | uint8_t(encoded > largest ? largest : encoded);
-}
 
 template <typename T>
 T saturate(double value) {
@@ -72,14 +49,27 @@ T saturate(double value) {
   return T(rounded);
 }
 
-int nibble(const void* data, int64_t index) {
-  const uint8_t byte = static_cast<const uint8_t*>(data)[index / 2];
-  return index % 2 ? byte >> 4 : byte & 15;
+// Element `i` of a stream of `bits` bits each (2, 4, 6 or 8), the lowest first; one of 6 may lie in two bytes.
+unsigned field(const void* data, int64_t i, int bits) {
+  const auto* bytes = static_cast<const uint8_t*>(data) + (i * bits >> 3);
+  const int shift = int(i * bits & 7);
+  unsigned both = bytes[0];
+  if (shift + bits > 8) both |= unsigned(bytes[1]) << 8;
+  return (both >> shift) & ((1u << bits) - 1);
 }
 
-void set_nibble(void* data, int64_t index, int value) {
-  uint8_t& byte = static_cast<uint8_t*>(data)[index / 2];
-  byte = uint8_t(index % 2 ? (byte & 0x0f) | ((value & 15) << 4) : (byte & 0xf0) | (value & 15));
+void set_field(void* data, int64_t i, int bits, unsigned value) {
+  auto* bytes = static_cast<uint8_t*>(data) + (i * bits >> 3);
+  const int shift = int(i * bits & 7);
+  const unsigned mask = ((1u << bits) - 1) << shift;
+  value = (value << shift) & mask;
+  bytes[0] = uint8_t((bytes[0] & ~mask) | value);
+  if (shift + bits > 8) bytes[1] = uint8_t((bytes[1] & ~(mask >> 8)) | (value >> 8));
+}
+
+int64_t small_integer(const DTypeInfo& type, const void* data, int64_t i) {
+  const int64_t value = field(data, i, type.bits);
+  return type.is_signed && value >> (type.bits - 1) ? value - (int64_t(1) << type.bits) : value;
 }
 
 template <typename T>
@@ -119,13 +109,10 @@ double load_f64(DType dtype, const void* data, int64_t i) {
       return f16_to_f32(at<uint16_t>(data, i));
     case DType::kBF16:
       return bf16_to_f32(at<uint16_t>(data, i));
-    case DType::kF8E4M3:
-      return small_float(at<uint8_t>(data, i), 3, 7, false);
-    case DType::kF8E5M2:
-      return small_float(at<uint8_t>(data, i), 2, 15, true);
     case DType::kU64:
       return double(at<uint64_t>(data, i));
     default:
+      if (is_float(dtype)) return decode_small(dtype, field(data, i, info(dtype).bits));
       return double(load_i64(dtype, data, i));
   }
 }
@@ -150,15 +137,10 @@ int64_t load_i64(DType dtype, const void* data, int64_t i) {
       return int64_t(at<uint64_t>(data, i));
     case DType::kBool:
       return at<uint8_t>(data, i) != 0;
-    case DType::kI4: {
-      const int n = nibble(data, i);
-      return n >= 8 ? n - 16 : n;
-    }
-    case DType::kU4:
-      return nibble(data, i);
     case DType::kNone:
       return 0;
     default:
+      if (!is_float(dtype)) return small_integer(info(dtype), data, i);
       return saturate<int64_t>(load_f64(dtype, data, i));
   }
 }
@@ -176,12 +158,6 @@ void store_f64(DType dtype, void* data, int64_t i, double value) {
       return;
     case DType::kBF16:
       at<uint16_t>(data, i) = f32_to_bf16(float(value));
-      return;
-    case DType::kF8E4M3:
-      at<uint8_t>(data, i) = to_small_float(value, 3, 7, false);
-      return;
-    case DType::kF8E5M2:
-      at<uint8_t>(data, i) = to_small_float(value, 2, 15, true);
       return;
     case DType::kI8:
       at<int8_t>(data, i) = saturate<int8_t>(value);
@@ -210,14 +186,15 @@ void store_f64(DType dtype, void* data, int64_t i, double value) {
     case DType::kBool:
       at<uint8_t>(data, i) = value != 0;
       return;
-    case DType::kI4:
-      set_nibble(data, i, int(std::fmin(7, std::fmax(-8, std::trunc(value)))));
-      return;
-    case DType::kU4:
-      set_nibble(data, i, int(std::fmin(15, std::fmax(0, std::trunc(value)))));
-      return;
     case DType::kNone:
       return;
+    default: {
+      const DTypeInfo& type = info(dtype);
+      if (type.is_float) return set_field(data, i, type.bits, encode_small(dtype, value));
+      const double least = type.is_signed ? -type.largest - 1 : 0;
+      set_field(data, i, type.bits, unsigned(int(std::clamp(std::isnan(value) ? 0 : value, least, type.largest))));
+      return;
+    }
   }
 }
 
@@ -244,7 +221,9 @@ void store_i64(DType dtype, void* data, int64_t i, int64_t value) {
       return;
     case DType::kI4:
     case DType::kU4:
-      set_nibble(data, i, int(value));
+    case DType::kI2:
+    case DType::kU2:
+      set_field(data, i, info(dtype).bits, unsigned(value & 15));
       return;
     default:
       store_f64(dtype, data, i, double(value));

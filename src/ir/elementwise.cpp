@@ -1,6 +1,7 @@
 // From an elementwise operator to its Program: the schema's expression, or one of the few operators that no expression
 // can say (variadic, optional operands, other dtypes).
 #include <array>
+#include <cmath>
 
 #include "ir/graph.h"
 
@@ -28,12 +29,6 @@ Program fold(ScalarOp op, std::span<const DType> dtypes, bool mean) {
   for (int i = 1; i < int(dtypes.size()); ++i) result = emit(p, op, dtypes[0], result, i);
   if (mean) result = emit(p, ScalarOp::kDiv, dtypes[0], result, p.first_constant());
   p.outputs = {result};
-  return p;
-}
-
-Program unary(ScalarOp op, std::span<const DType> dtypes, DType result) {
-  Program p = with_inputs(dtypes);
-  p.outputs = {emit(p, op, result, 0)};
   return p;
 }
 
@@ -65,6 +60,55 @@ Program power(std::span<const DType> dtypes) {
   return p;
 }
 
+int constant(Program& p, DType dtype, double value) {  // before any instruction: they are numbered after it
+  p.constants.push_back({dtype, value, 0});
+  return p.first_result() - 1;
+}
+
+// To f8e8m0, in double, where each step is exact. An instruction rounds up to the next power of two, within the range.
+int cast_to_scale(Program& p, bool saturate, const std::string& mode) {
+  constexpr DType kWide = DType::kF64, kScale = DType::kF8E8M0;
+  const int half = constant(p, kWide, std::nextafter(0.5, 1.0)), two = constant(p, kWide, 2),
+            three = constant(p, kWide, 3), least = constant(p, kWide, 0x1p-127), most = constant(p, kWide, 0x1p127),
+            nan = constant(p, kWide, std::nan(""));
+  const int x = emit(p, ScalarOp::kCast, kWide, 0);
+  int y = x;
+  if (mode != "up") {
+    // The power of two at or below x: the one at or above x / 2 and the least bit more.
+    const int below = emit(p, ScalarOp::kCast, kScale, emit(p, ScalarOp::kMul, kWide, x, half));
+    y = emit(p, ScalarOp::kCast, kWide, below);
+    if (mode == "nearest") {  // of p and 2p; halfway, 3/2 p, goes up
+      const int upper = emit(p, ScalarOp::kGreaterOrEqual, DType::kBool, emit(p, ScalarOp::kMul, kWide, x, two),
+                             emit(p, ScalarOp::kMul, kWide, y, three));
+      y = emit(p, ScalarOp::kSelect, kWide, upper, emit(p, ScalarOp::kMul, kWide, y, two), y);
+    }
+  }
+  if (!saturate) {
+    const int inside = emit(p, ScalarOp::kAnd, DType::kBool, emit(p, ScalarOp::kGreaterOrEqual, DType::kBool, x, least),
+                            emit(p, ScalarOp::kLessOrEqual, DType::kBool, x, most));
+    y = emit(p, ScalarOp::kSelect, kWide, inside, y, nan);
+  }
+  return emit(p, ScalarOp::kCast, kScale, y);
+}
+
+// The table of ONNX Cast-28. What is too large for an f8 becomes infinity or NaN by itself, so saturation is a clamp.
+Program cast(const OpSchema& op, const Attributes& attributes, std::span<const DType> dtypes, DType to) {
+  Program p = with_inputs(dtypes);
+  const DType from = dtypes[0];
+  const bool saturate = schema_integer(op, attributes, "saturate") != 0;
+  if (from != to && to == DType::kF8E8M0) {
+    p.outputs = {cast_to_scale(p, saturate, schema_string(op, attributes, "round_mode"))};
+  } else if (from != to && contains(kFloat8, to) && saturate) {
+    const DType wide = contains(kFloats, from) ? from : is_float(from) ? DType::kF32 : DType::kF64;
+    const int least = constant(p, wide, -info(to).largest), most = constant(p, wide, info(to).largest);
+    const int x = wide == from ? 0 : emit(p, ScalarOp::kCast, wide, 0);
+    p.outputs = {emit(p, ScalarOp::kCast, to, emit(p, ScalarOp::kClamp, wide, x, least, most))};
+  } else {
+    p.outputs = {emit(p, ScalarOp::kCast, to, 0)};
+  }
+  return p;
+}
+
 Program is_infinite(bool negative, bool positive, DType dtype) {
   if (negative && positive) return Program::parse("isinf(x)", std::array<std::string_view, 1>{"x"}, dtype);
   if (!negative && !positive) return Program::parse("x < -inf", std::array<std::string_view, 1>{"x"}, dtype);
@@ -75,8 +119,8 @@ Program is_infinite(bool negative, bool positive, DType dtype) {
 
 Program program_of(const OpSchema& op, const Attributes& attributes, std::span<const DType> dtypes) {
   const std::string_view name = op.name;
-  if (name == "Cast") return unary(ScalarOp::kCast, dtypes, dtype_of_onnx(int(schema_integer(op, attributes, "to"))));
-  if (name == "CastLike") return unary(ScalarOp::kCast, dtypes, dtypes[1]);
+  if (name == "Cast") return cast(op, attributes, dtypes, dtype_of_onnx(int(schema_integer(op, attributes, "to"))));
+  if (name == "CastLike") return cast(op, attributes, dtypes, dtypes[1]);
   if (name == "Clip") return clip(dtypes);
   if (name == "Max") return fold(ScalarOp::kMax, dtypes, false);
   if (name == "Min") return fold(ScalarOp::kMin, dtypes, false);

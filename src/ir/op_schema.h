@@ -50,6 +50,13 @@ inline constexpr TypeSet kIntegers = kSigned | kUnsigned;
 inline constexpr TypeSet kNumbers = kFloats | kIntegers;
 inline constexpr TypeSet kBools = type_bit(DType::kBool);
 inline constexpr TypeSet kAll = kNumbers | kBools;
+/// What is only stored, cast and quantized: no arithmetic is done in them.
+inline constexpr TypeSet kFloat8 =
+    type_bit(DType::kF8E4M3) | type_bit(DType::kF8E5M2) | type_bit(DType::kF8E4M3Fnuz) | type_bit(DType::kF8E5M2Fnuz);
+inline constexpr TypeSet kSmall = kFloat8 | type_bit(DType::kF8E8M0) | type_bit(DType::kF4E2M1) |
+                                  type_bit(DType::kF6E2M3) | type_bit(DType::kF6E3M2) | type_bit(DType::kI4) |
+                                  type_bit(DType::kU4) | type_bit(DType::kI2) | type_bit(DType::kU2);
+inline constexpr TypeSet kAny = kAll | kSmall;
 inline constexpr TypeSet kIndices = type_bit(DType::kI32) | type_bit(DType::kI64);
 inline constexpr TypeSet kInt64 = type_bit(DType::kI64);
 constexpr bool contains(TypeSet set, DType dtype) { return (set & type_bit(dtype)) != 0; }

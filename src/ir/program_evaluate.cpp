@@ -241,8 +241,9 @@ ScalarValue cast(const ScalarValue& x, DType from, DType to) {
     if (to == DType::kF32) y.f = float(y.f);
   } else if (is_float(from)) {
     uint64_t bits = 0;
-    store_f64(to, &bits, 0, x.f);
-    y.i = load_i64(to, &bits, 0);
+    store_f64(info(to).bits < 8 ? DType::kI64 : to, &bits, 0, x.f);
+    // The standard leaves open what is out of range; its cases want the low bits for the types below a byte.
+    y.i = info(to).bits < 8 ? wrap_to(to, int64_t(bits)) : load_i64(to, &bits, 0);
   } else {
     y.i = wrap_to(to, x.i);
   }

@@ -7,8 +7,6 @@ namespace ridgeline {
 
 namespace {
 
-constexpr TypeSet kSmall =
-    type_bit(DType::kF8E4M3) | type_bit(DType::kF8E5M2) | type_bit(DType::kI4) | type_bit(DType::kU4);
 constexpr StaticList<int, 16> kOrder = {1, 7, 9, 13};
 constexpr StaticList<int, 16> kVariadic = {1, 6, 8, 12, 13};
 constexpr StaticList<std::string_view, 24> kVariadicSamples = {"data0=f32[2,3,65] data1=f32[65] data2=f32[3,1]",
@@ -153,7 +151,7 @@ constinit const OpSchema kCast =
     elementwise(
         "Cast", {},
         "input in another type: floats round to even, float to integer truncates and saturates, nonzero is true",
-        {{"input", kAll | kSmall}})
+        {{"input", kAny}})
         .attributes({required("to", AttributeType::kInt), {"saturate", 1}, {"round_mode", "up"}})
         .versions({1, 6, 9, 13, 19, 21, 23, 24})
         .samples({"input=f32[2,3,65] to=10", "input=f32[7] to=7", "input=i64[3,0] to=1", "input=bool[5] to=1",

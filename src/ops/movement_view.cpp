@@ -193,6 +193,16 @@ void reference_shape(Reference& r) {
   for (int64_t k = 0; k < r.out[0].elements(); ++k) r.out[0].i[size_t(k)] = r.in[0].shape[size_t(begin + k)];
 }
 
+void cast_like(Builder& b) {
+  const DType to = b.dtype(b.input(1));
+  if (!contains(kSmall, to)) return b.result(b.cast(b.input(0), to));
+  Attributes attributes;
+  attributes.set("to", int64_t(info(to).onnx_id));
+  attributes.set("saturate", b.integer("saturate"));
+  attributes.set("round_mode", b.string("round_mode"));
+  b.result(b.op("Cast", {b.input(0)}, std::move(attributes)));
+}
+
 constexpr StaticList<std::string_view, 24> kSameSamples = {"x=f32[2,3,65]", "x=i64[]", "x=bool[0,4]"};
 
 constexpr OpSchema same(std::string_view name, std::string_view domain, StaticList<int, 16> versions,
@@ -203,7 +213,7 @@ constexpr OpSchema same(std::string_view name, std::string_view domain, StaticLi
           .kind = kMovement,
           .doc = doc,
           .versions = versions,
-          .inputs = {{"x"}},
+          .inputs = {{"x", kAny}},
           .outputs = {{"y"}},
           .infer = infer_identity,
           .cost = cost_of_copy,
@@ -241,11 +251,11 @@ constinit const OpSchema kCastLike = {
     .doc = "input in the type of target_type; as Cast",
     .since = 15,
     .versions = {15, 19, 21, 23, 24},
-    .inputs = {{"input"}, {"target_type"}},
+    .inputs = {{"input", kAny}, {"target_type", kAny}},
     .outputs = {{"output"}},
     .attributes = {{"saturate", 1}, {"round_mode", "up"}},
     .infer = [](Infer& i) { i.output(0, i.dtype(1), i.shape(0)); },
-    .decompose = {[](Builder& b) { b.result(b.cast(b.input(0), b.dtype(b.input(1)))); }},
+    .decompose = {cast_like},
     .samples = {"input=f32[2,3,65] target_type=f16[1]", "input=i64[0,4] target_type=f32[]",
                 "input=f32[7] target_type=i32[2,2]"},
 };
@@ -257,7 +267,7 @@ constinit const OpSchema kReshape = {
     .doc = "the same elements in row-major order under another shape; 0 copies an extent, one -1 is inferred",
     .since = 5,
     .versions = {1, 5, 13, 14, 19, 21, 23, 24},
-    .inputs = {{"data"}, {"shape", kInt64}},
+    .inputs = {{"data", kAny}, {"shape", kInt64}},
     .outputs = {{"reshaped"}},
     .attributes = {{"allowzero", 0}},
     .infer = infer_reshape,
@@ -274,7 +284,7 @@ constinit const OpSchema kFlatten = {
     .kind = kMovement,
     .doc = "[product of the extents before axis, product of the others]",
     .versions = {1, 9, 11, 13, 21, 23, 24},
-    .inputs = {{"input"}},
+    .inputs = {{"input", kAny}},
     .outputs = {{"output"}},
     .attributes = {{"axis", 1}},
     .infer = infer_flatten,
@@ -291,7 +301,7 @@ constinit const OpSchema kSqueeze = {
     .doc = "drops extents of 1: those of axes, or all",
     .since = 13,
     .versions = {1, 11, 13, 21, 23, 24},
-    .inputs = {{"data"}, optional_input("axes", kInt64)},
+    .inputs = {{"data", kAny}, optional_input("axes", kInt64)},
     .outputs = {{"squeezed"}},
     .infer = infer_squeeze,
     .cost = cost_of_copy,
@@ -308,7 +318,7 @@ constinit const OpSchema kUnsqueeze = {
     .doc = "inserts extents of 1 where axes, which count in the result, say",
     .since = 13,
     .versions = {1, 11, 13, 21, 23, 24},
-    .inputs = {{"data"}, {"axes", kInt64}},
+    .inputs = {{"data", kAny}, {"axes", kInt64}},
     .outputs = {{"expanded"}},
     .infer = infer_unsqueeze,
     .cost = cost_of_copy,
@@ -323,7 +333,7 @@ constinit const OpSchema kTranspose = {
     .kind = kMovement,
     .doc = "axis a of the result is axis perm[a] of the input; without perm the order is reversed",
     .versions = {1, 13, 21, 23, 24},
-    .inputs = {{"data"}},
+    .inputs = {{"data", kAny}},
     .outputs = {{"transposed"}},
     .attributes = {{"perm", AttributeType::kInts}},
     .infer = infer_transpose,
@@ -341,7 +351,7 @@ constinit const OpSchema kExpand = {
     .doc = "input broadcast with a tensor of the given shape",
     .since = 8,
     .versions = {8, 13},
-    .inputs = {{"input"}, {"shape", kInt64}},
+    .inputs = {{"input", kAny}, {"shape", kInt64}},
     .outputs = {{"output"}},
     .infer = infer_expand,
     .cost = cost_of_copy,
@@ -357,7 +367,7 @@ constinit const OpSchema kShape = {
     .kind = kMovement,
     .doc = "the extents of axes start to end",
     .versions = {1, 13, 15, 19, 21, 23, 24},
-    .inputs = {{"data"}},
+    .inputs = {{"data", kAny}},
     .outputs = {{"shape"}},
     .attributes = {{"start", 0}, {"end", AttributeType::kInt}},
     .infer = infer_shape,
@@ -374,7 +384,7 @@ constinit const OpSchema kSize = {
     .kind = kMovement,
     .doc = "the number of elements",
     .versions = {1, 13, 19, 21, 23, 24},
-    .inputs = {{"data"}},
+    .inputs = {{"data", kAny}},
     .outputs = {{"size"}},
     .infer =
         [](Infer& i) {

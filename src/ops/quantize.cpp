@@ -10,9 +10,9 @@
 namespace ridgeline {
 namespace {
 
-constexpr TypeSet kFloat8 = type_bit(DType::kF8E4M3) | type_bit(DType::kF8E5M2);
+constexpr TypeSet kScaleOnly = type_bit(DType::kF8E8M0);
 constexpr TypeSet kQuantized = type_bit(DType::kI8) | type_bit(DType::kU8) | type_bit(DType::kI16) |
-                               type_bit(DType::kU16) | type_bit(DType::kI4) | type_bit(DType::kU4) | kFloat8;
+                               type_bit(DType::kU16) | (kSmall & ~kScaleOnly);
 constexpr TypeSet kInt32 = type_bit(DType::kI32);
 
 struct Range {

@@ -44,8 +44,12 @@ int opset_of(const Node& node) {
 }
 
 int opset_of(DType dtype) {
+  if (dtype == DType::kF6E2M3 || dtype == DType::kF6E3M2) return 28;
+  if (dtype == DType::kI2 || dtype == DType::kU2) return 25;
+  if (dtype == DType::kF8E8M0) return 24;
+  if (dtype == DType::kF4E2M1) return 23;
   if (dtype == DType::kI4 || dtype == DType::kU4) return 21;
-  if (dtype == DType::kF8E4M3 || dtype == DType::kF8E5M2) return 19;
+  if (contains(kFloat8, dtype)) return 19;
   return dtype == DType::kBF16 ? 22 : 17;  // Conv, pools and trigonometric functions take bf16 since then
 }
 

@@ -68,6 +68,18 @@ void convert(const Field& field, Tensor& tensor) {
   for (int i = 0; i < field.size(); ++i) out[i] = static_cast<Target>(field.Get(i));
 }
 
+Tensor take_sixes(onnx::TensorProto& proto, DType dtype, Extents shape) {
+  Tensor tensor = Tensor::zeros(dtype, std::move(shape));
+  auto* bytes = tensor.as<uint8_t>();
+  for (int64_t i = 0; i < tensor.elements(); ++i) {
+    const unsigned code = unsigned(proto.int32_data(int(i))) & 63, shift = unsigned(i * 6 % 8);
+    bytes[i * 6 / 8] |= uint8_t(code << shift);
+    if (shift > 2) bytes[i * 6 / 8 + 1] |= uint8_t(code >> (8 - shift));
+  }
+  proto.Clear();
+  return tensor;
+}
+
 // Which field holds what: the comments of onnx.proto at TensorProto.
 Tensor take_typed(onnx::TensorProto& proto, DType dtype, Extents shape, const std::string& item) {
   const int64_t elements = element_count(shape);
@@ -80,11 +92,13 @@ Tensor take_typed(onnx::TensorProto& proto, DType dtype, Extents shape, const st
   if (dtype == DType::kI64) field = 3;
   if (dtype == DType::kU64 || dtype == DType::kU32) field = 4;
   for (int i = 0; i < 5; ++i) (i == field ? given : others) += counts[i];
-  const bool packed = info(dtype).bits == 4;  // two to a byte, one byte to an int32
-  const int64_t needed = packed ? (elements + 1) / 2 : elements;
+  const int bits = info(dtype).bits;
+  // Those of 4 and of 2 bits stand packed, one byte to an int32; those of 6 bits one by one.
+  const int64_t needed = bits == 4 || bits == 2 ? bytes_of(dtype, elements) : elements;
   if (others > 0)
     fail(ErrorCode::kBadModel, "tensor {}: its data stands in a field of another type than {}", item, name(dtype));
   if (given != needed) wrong_size(item, dtype, shape, given, needed, "values");
+  if (bits == 6) return take_sixes(proto, dtype, std::move(shape));
   Tensor tensor(dtype, std::move(shape));
   switch (dtype) {
     case DType::kF32:
@@ -166,18 +180,6 @@ std::string onnx_type_name(int onnx_type) {
       return "complex64";
     case 15:
       return "complex128";
-    case 18:
-      return "float8e4m3fnuz";
-    case 20:
-      return "float8e5m2fnuz";
-    case 23:
-      return "float4e2m1";
-    case 24:
-      return "float8e8m0";
-    case 25:
-      return "uint2";
-    case 26:
-      return "int2";
     default:
       return "number " + std::to_string(onnx_type);
   }

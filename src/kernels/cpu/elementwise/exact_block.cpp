@@ -118,8 +118,15 @@ void wrap_integers(DType dtype, int64_t* v, int n) {
       return wrap_as<uint16_t>(v, n);
     case DType::kU32:
       return wrap_as<uint32_t>(v, n);
-    default:
+    case DType::kI64:
+    case DType::kU64:
       return;
+    default:  // below a byte
+      for (int k = 0; k < n; ++k) {
+        uint8_t bits = 0;
+        store_i64(dtype, &bits, 0, v[k]);
+        v[k] = load_i64(dtype, &bits, 0);
+      }
   }
 }
 
@@ -240,10 +247,11 @@ void run_cast(DType from, DType dtype, const Lanes& a, Lanes& to, int n) {
       to.i[k] = is_float(from) ? a.f[k] != 0 : a.i[k] != 0;
     } else if (is_float(dtype)) {
       to.f[k] = is_float(from) ? a.f[k] : from == DType::kU64 ? double(uint64_t(a.i[k])) : double(a.i[k]);
-    } else if (is_float(from)) {  // truncates and saturates
+    } else if (is_float(from)) {                                      // truncates and saturates
+      const DType wide = info(dtype).bits < 8 ? DType::kI64 : dtype;  // those below a byte wrap
       uint64_t bits = 0;
-      store_f64(dtype, &bits, 0, a.f[k]);
-      to.i[k] = load_i64(dtype, &bits, 0);
+      store_f64(wide, &bits, 0, a.f[k]);
+      to.i[k] = load_i64(wide, &bits, 0);
     } else {
       to.i[k] = a.i[k];
     }

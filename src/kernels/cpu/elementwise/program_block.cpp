@@ -144,7 +144,7 @@ ProgramFunction function_at(const Program& p, int to) {
 
 std::string PreparedProgram::reject(const Program& p) {
   for (const ProgramInput& input : p.inputs)
-    if (input.dtype == DType::kF64 || (is_float(input.dtype) && !in_f32(input.dtype)))
+    if (input.dtype == DType::kF64 || info(input.dtype).bits < 8 || (is_float(input.dtype) && !in_f32(input.dtype)))
       return std::string("input ") + input.name + " is " + std::string(name(input.dtype));
   for (const Instruction& in : p.code) {
     if (is_bitwise(in.op)) return "bitwise instructions";

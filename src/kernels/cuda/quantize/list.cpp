@@ -13,9 +13,7 @@ size_t axis_of(const Problem& p) {
 bool single(const Problem& p) { return p.integer("block_size") == 0 && p.input(1).elements() == 1; }
 
 std::string reject(const Problem& p) {
-  const auto known = [](const Operand& operand) {
-    return info(operand.dtype).bits >= 8 && operand.dtype != DType::kF8E4M3 && operand.dtype != DType::kF8E5M2;
-  };
+  const auto known = [](const Operand& operand) { return !contains(kSmall, operand.dtype); };
   for (int k = 0; k < p.op_inputs; ++k)
     if (p.has(k) && !known(p.input(k))) return fmt::format("values of type {}", name(p.input(k).dtype));
   if (!known(p.output())) return fmt::format("results of type {}", name(p.output().dtype));
