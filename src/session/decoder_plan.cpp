@@ -8,7 +8,7 @@
 namespace ridgeline {
 namespace {
 
-constexpr int64_t kSmall = 65536;  // bytes: below, nothing is gained
+constexpr int64_t kLeastShared = 65536;  // bytes: below, nothing is gained
 
 struct Wanted {
   const Step* step;
@@ -45,7 +45,7 @@ std::shared_ptr<const Plan> plan_decoder(Graph& graph, PlanOptions options, Cons
   std::map<std::pair<const void*, std::string>, std::vector<const Wanted*>> groups;
   std::set<std::pair<uint64_t, std::string>> seen;
   for (const Wanted& w : all) {
-    if (graph.constant(w.value)->bytes() >= kSmall &&
+    if (graph.constant(w.value)->bytes() >= kLeastShared &&
         seen.insert({graph.value(w.value).constant_id, w.packing.key}).second)
       groups[{graph.constant(w.value)->data(), w.packing.key}].push_back(&w);
   }
