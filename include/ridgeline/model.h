@@ -28,8 +28,8 @@ struct ModelOptions {
 /// A value: copies share the weights.
 class LoadedModel {
  public:
-  /// Throws Error: kBadModel for a file that is broken, kUnsupported that lists all operators we do not have, kBadInput
-  /// or kUsage for inputs or dimensions that do not fit.
+  /// An ONNX file, or a saved plan (.ridge). Throws Error: kBadModel for a file that is broken, kUnsupported that lists
+  /// all operators we do not have, kBadInput or kUsage for inputs or dimensions that do not fit.
   static LoadedModel load(const std::string& path, const ModelOptions& options = {});
 
   std::vector<TensorInfo> inputs() const;

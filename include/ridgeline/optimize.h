@@ -30,7 +30,8 @@ class OptimizedModel {
  public:
   const std::vector<Rewrite>& rewrites() const;
   std::string text() const;  // one line a node
-  /// Programs and fused operators are written as the standard operators that they mean.
+  /// As ONNX: Programs and fused operators are written as the standard operators that they mean. A name that ends in
+  /// .ridge: with its packed weights, as a saved plan that LoadedModel::load maps.
   void save(const std::string& path) const;
 
   struct State;  // the library's own

@@ -39,6 +39,7 @@ void explain(const Common& common, const ModelArguments& arguments, const std::s
   ConstantStore store;
   Compiled compiled;
   naming_file(arguments.path, [&] { compiled = compile(model, options, store); });
+  common.notes.insert(common.notes.end(), compiled.notes.begin(), compiled.notes.end());
   if (!common.machine.empty()) {
     const DescribedPlan described = describe_plan(*compiled.plan, find_machine(common.machine), node);
     common.show(described.json, described.text);

@@ -6,6 +6,7 @@
 #include "formats/onnx/export.h"
 #include "session/ladder.h"
 #include "session/ladder_report.h"
+#include "session/saved_plan.h"
 #include "session/strategy.h"
 #include "session/throughput.h"
 #include "tune/probes.h"
@@ -45,7 +46,7 @@ void add_throughput(const Ladder& ladder, const Model& model, const Ceilings& ce
 /// Passes that were asked for by name may make operators that ONNX lacks (of 8-bit weights): told before minutes of
 /// measuring. The other passes make none.
 void check_writable(const Model& model, const LadderOptions& options, const Arguments& arguments) {
-  if (arguments.output.empty() || options.lossy.empty()) return;
+  if (!arguments.output.ends_with(".onnx") || options.lossy.empty()) return;
   PipelineOptions pipeline = parse_pipeline("all", options.disabled);
   pipeline.lossy = options.lossy;
   pipeline.only_nodes = options.only_nodes;
@@ -58,11 +59,24 @@ void check_writable(const Model& model, const LadderOptions& options, const Argu
        arguments.output, node, arguments.precision == "int8" ? ", or ask for --precision bf16" : "");
 }
 
+void save(const Model& model, const Ladder& ladder, const LadderOptions& options, const Arguments& arguments) {
+  CompileOptions compile_options;
+  compile_options.pipeline = parse_pipeline("all", options.disabled);
+  compile_options.pipeline.lossy = options.lossy;
+  compile_options.pipeline.only_nodes = options.only_nodes;
+  compile_options.pipeline.undone_nodes = options.undone_nodes;
+  compile_options.plan.threads = options.threads;
+  compile_options.plan.ceilings = options.ceilings;
+  compile_options.plan.ns_per_byte = options.ns_per_byte;
+  save_plan(arguments.output, arguments.model.path, model, ladder.final.graph, ladder.decisions, compile_options);
+}
+
 void optimize(const Common& common, const Arguments& arguments) {
   const int64_t at_start = resident_bytes();
-  if (arguments.output.ends_with(".ridge")) later("writing a saved plan (.ridge)");
-  if (!arguments.output.empty() && !arguments.output.ends_with(".onnx"))
-    fail(ErrorCode::kUsage, "-o {}: a model is written as .onnx", arguments.output);
+  const bool saves_plan = arguments.output.ends_with(".ridge");
+  if (!arguments.output.empty() && !saves_plan && !arguments.output.ends_with(".onnx"))
+    fail(ErrorCode::kUsage, "-o {}: a model is written as .onnx, a plan as .ridge", arguments.output);
+  if (saves_plan && common.cuda()) later("a saved plan (.ridge) of a GPU");
   parse_pipeline("all", arguments.disabled);  // names and files are checked before any work
   if (!arguments.output.empty()) check_folder_of(arguments.output);
   auto say = [&](const std::string& line) { common.progress("ridgeline: " + line); };
@@ -126,7 +140,10 @@ void optimize(const Common& common, const Arguments& arguments) {
   }
   Ladder ladder;
   naming_file(arguments.model.path, [&] { ladder = build_ladder(model, options); });
-  if (!arguments.output.empty()) export_onnx(ladder.final.graph, arguments.output);
+  if (saves_plan)
+    save(model, ladder, options, arguments);
+  else if (!arguments.output.empty())
+    export_onnx(ladder.final.graph, arguments.output);
   Json document = ladder_json(model, ladder, ceilings);
   std::string text = ladder_text(model, ladder, ceilings);
   if (lowered) {
@@ -163,7 +180,10 @@ void add_optimize(CLI::App& app, Common& common) {
       add_command(app, common, "optimize", "Optimize a model stage by stage, measured, verified and explained",
                   [&common, arguments] { optimize(common, *arguments); });
   arguments->model.add_to(command);
-  command->add_option("-o,--output", arguments->output, "Write the optimized model as standard ONNX");
+  command->add_option(
+      "-o,--output", arguments->output,
+      "Write the optimized model: as standard ONNX (.onnx), or with its packed weights as a plan that starts at once "
+      "(.ridge)");
   command->add_option("--disable-pass", arguments->disabled, "Switch one pass off (may be repeated)");
   command
       ->add_option("--time", arguments->seconds, "Seconds of measurement of all stages together, at least (default 3)")

@@ -51,6 +51,7 @@ void profile(const Common& common, const Arguments& arguments) {
   ConstantStore store;
   Compiled compiled;
   naming_file(arguments.model.path, [&] { compiled = compile(model, options, store); });
+  common.notes.insert(common.notes.end(), compiled.notes.begin(), compiled.notes.end());
   if (lowered)
     require_lowered(*lowered, compiled.decisions,
                     arguments.search.scales.empty() ? "--max-error" : arguments.search.scales);

@@ -120,6 +120,7 @@ void run(const Common& common, const Arguments& arguments) {
   const Feeds feeds = std::move(model.feeds);
   Compiled compiled;
   naming_file(arguments.model.path, [&] { compiled = compile(model, options, store); });
+  common.notes.insert(common.notes.end(), compiled.notes.begin(), compiled.notes.end());
   if (lowered)
     require_lowered(*lowered, compiled.decisions,
                     arguments.search.scales.empty() ? "--max-error" : arguments.search.scales);

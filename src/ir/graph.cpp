@@ -49,6 +49,13 @@ std::string Graph::fresh_name(std::string_view stem) {
   return name;
 }
 
+void Graph::rename(ValueId value, const std::string& name) {
+  assert(!by_name_.count(name));
+  by_name_.erase(values_[size_t(value)].name);
+  by_name_[name] = value;
+  values_[size_t(value)].name = name;
+}
+
 ValueId Graph::add_input(std::string name, DType dtype, std::optional<Shape> shape) {
   const ValueId id = add_value(std::move(name));
   values_[size_t(id)].info.dtype = dtype;

@@ -74,6 +74,7 @@ class Graph {
   NodeId add_program(Program program, std::vector<ValueId> inputs, std::string output_name = {});
   void mark_output(ValueId value);
   std::string fresh_name(std::string_view stem);
+  void rename(ValueId value, const std::string& name);  // to a name that no value has
 
   // ---- reading
   const Node& node(NodeId id) const { return nodes_[size_t(id)]; }

@@ -359,6 +359,9 @@ int Lowering::constant_place(ValueId v, const KernelCall& call, int input) {
   } else {
     const ConstantStore::Key key{value.constant_id, packing.key};
     stored = store_.find(key);
+    if (stored && !packing.key.empty() && stored.bytes() < packing.bytes)  // of a saved plan: files are not trusted
+      fail(ErrorCode::kBadModel, "the packed weights of '{}' have {} bytes, '{}' reads {}", value.name, stored.bytes(),
+           call.kernel->name, packing.bytes);
     if (!stored) {
       if (!source)
         fail(ErrorCode::kUnsupported,

@@ -19,6 +19,11 @@ void ConstantStore::put(const Key& key, Tensor tensor) {
   tensors_[key] = std::move(tensor);
 }
 
+void ConstantStore::each(const std::function<void(const Key&, const Tensor&)>& visit) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, tensor] : tensors_) visit(key, tensor);
+}
+
 int64_t ConstantStore::bytes() const {
   const std::lock_guard lock(mutex_);
   int64_t total = 0;

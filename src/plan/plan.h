@@ -26,6 +26,7 @@ class ConstantStore {
   Tensor find(const Key& key) const;
   void put(const Key& key, Tensor tensor);
   int64_t bytes() const;
+  void each(const std::function<void(const Key&, const Tensor&)>& visit) const;
 
  private:
   mutable std::mutex mutex_;

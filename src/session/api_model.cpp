@@ -8,6 +8,7 @@
 #include "session/api_context.h"
 #include "session/api_model.h"
 #include "session/load.h"
+#include "session/saved_plan.h"
 #include "session/session.h"
 
 namespace ridgeline {
@@ -68,8 +69,19 @@ void LoadedModel::save(const std::string& path) const { export_onnx(state_->mode
 OptimizedModel optimize(const LoadedModel& model, const OptimizeOptions& options) {
   auto state = std::make_shared<OptimizedModel::State>();
   state->pipeline = parse_pipeline(options.passes, options.disabled);
-  state->graph = model.state().model.graph;
-  state->bindings = model.state().model.bindings;
+  const Model& source = model.state().model;
+  state->graph = source.graph;
+  state->bindings = source.bindings;
+  state->source.path = source.path;
+  state->source.value_inputs = source.value_inputs;
+  state->source.bindings = source.bindings;
+  for (const std::string& input : source.value_inputs) state->source.feeds[input] = source.feeds.at(input);
+  if (source.saved && source.saved->optimized && options.passes == "all" && options.disabled.empty()) {
+    for (const SavedPlan::Packed& packed : source.saved->packed) state->store.put(packed.key, packed.tensor);
+    state->stands_packed = !source.saved->packed.empty();
+    state->rewrites = rewrites_of(source.saved->decisions);
+    return OptimizedModel(std::move(state));
+  }
   Decisions decisions;
   run_passes(state->graph, state->pipeline, decisions);
   state->rewrites = rewrites_of(decisions.all);
@@ -87,7 +99,13 @@ std::vector<Rewrite> rewrites_of(const std::vector<Decision>& decisions) {
 
 const std::vector<Rewrite>& OptimizedModel::rewrites() const { return state_->rewrites; }
 std::string OptimizedModel::text() const { return state_->graph.text(); }
-void OptimizedModel::save(const std::string& path) const { export_onnx(state_->graph, path); }
+void OptimizedModel::save(const std::string& path) const {
+  if (!path.ends_with(".ridge")) return export_onnx(state_->graph, path);
+  CompileOptions options;
+  options.pipeline = state_->pipeline;
+  options.plan.ceilings = cached_ceilings();
+  save_plan(path, state_->source.path, state_->source, state_->graph, {}, options);
+}
 
 PlannedModel plan(const OptimizedModel& model, const PlanningOptions& options, const Context& context) {
   OptimizedModel::State& state = model.state();
@@ -111,7 +129,8 @@ PlannedModel plan(const OptimizedModel& model, const PlanningOptions& options, c
   planning.reference_only = options.reference_only;
   planning.deterministic = options.deterministic;
   planning.ceilings = context.measured() ? &context.state().ceilings : nullptr;
-  planning.keep_packings = !state.plans.empty() && !options.repack && !options.reference_only && !options.deterministic;
+  planning.keep_packings = (state.stands_packed || !state.plans.empty()) && !options.repack &&
+                           !options.reference_only && !options.deterministic;
   planning = plan_options_for(state.pipeline, planning);
   auto planned = std::make_shared<PlannedModel::State>();
   planned->plan = std::make_shared<const Plan>(make_plan(state.graph, planning, state.store));

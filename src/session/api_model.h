@@ -25,8 +25,10 @@ struct OptimizedModel::State {
   static constexpr size_t kMostPlans = 16;
   std::mutex mutex;  // planning in two threads
   Graph graph;
+  Model source;  // what it was made from, without its graph
   Bindings bindings;
   PipelineOptions pipeline;
+  bool stands_packed = false;  // from a saved plan: the store holds the weights
   std::vector<Rewrite> rewrites;
   ConstantStore store;
   std::list<std::pair<std::string, std::shared_ptr<PlannedModel::State>>> plans;  // the latest used first

@@ -2,7 +2,7 @@
 #include <chrono>
 #include <optional>
 
-#include "session/session.h"
+#include "session/saved_plan.h"
 
 namespace ridgeline {
 namespace {
@@ -57,6 +57,7 @@ PlanOptions plan_options_for(const PipelineOptions& pipeline, const PlanOptions&
 }
 
 Compiled compile(Model& model, const CompileOptions& options, ConstantStore& store) {
+  if (model.saved) return compile_saved(model, options, store);
   Compiled out;
   const auto begin = std::chrono::steady_clock::now();
   if (options.consume)

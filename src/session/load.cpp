@@ -4,9 +4,11 @@
 #include <set>
 
 #include "formats/onnx/import.h"
+#include "formats/ridge/saved_file.h"
 #include "ir/value_extents.h"
 #include "optimize/passes.h"
 #include "session/load.h"
+#include "session/saved_plan.h"
 
 namespace ridgeline {
 namespace {
@@ -155,6 +157,7 @@ Model load_model(const std::string& path, const LoadOptions& options) {
 }
 
 Model load_model(const std::string& path, const LoadOptions& options, std::vector<std::string>& notes) {
+  if (is_saved_file(path)) return load_saved_plan(path, options, notes);
   const auto begin = std::chrono::steady_clock::now();
   ImportReport report;
   ImportOptions import_options;

@@ -24,6 +24,8 @@ struct LoadOptions {
   int64_t batch = 0;        // > 0: dim 0 of every input becomes this (the reference on fewer items of a batch)
 };
 
+struct SavedPlan;  // session/saved_plan.h
+
 /// A model as imported, with its symbols bound and every input at hand.
 struct Model {
   std::string path;
@@ -33,6 +35,7 @@ struct Model {
   std::vector<std::string> value_inputs;  // inputs on whose content shapes depend: constants in `graph` now
   std::vector<std::string> input_names, output_names;  // as the file lists them
   double load_ms = 0;
+  std::shared_ptr<const SavedPlan> saved;  // null: from a model file
 };
 
 /// Throws Error that names the file, and the input or dimension that does not fit.
@@ -61,6 +64,7 @@ struct Compiled {
   Decisions decisions;
   std::vector<PassTime> pass_times;
   double optimize_ms = 0, plan_ms = 0;
+  std::vector<std::string> notes;  // on a saved plan: what did not fit, what was written
 };
 
 /// Optimizes a copy of the model's graph (or, consuming, the graph itself) and lowers it.

@@ -30,8 +30,6 @@ Loops merge(const LaneView& view, bool member, int lead) {
   return make_loops(shape, pointers, lead);
 }
 
-std::string number_of(const LaneView& view, std::string_view role) { return std::to_string(view.find(role)); }
-
 int column_class(const LaneView& view, int operand) {
   const int64_t stride = view.column_stride(operand);
   return stride == 0 ? 0 : stride == 1 ? 1 : 2;
