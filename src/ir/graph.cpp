@@ -330,12 +330,24 @@ std::vector<std::string> Graph::verify() const {
                                                int(v)) == nodes_[size_t(p)].outputs.end())) {
       faults.push_back(fmt::format("'{}' names a producer that does not write it", values_[v].name));
     }
-    for (NodeId u : users_[v]) {
-      if (!nodes_[size_t(u)].alive || std::find(nodes_[size_t(u)].inputs.begin(), nodes_[size_t(u)].inputs.end(),
-                                                int(v)) == nodes_[size_t(u)].inputs.end()) {
-        faults.push_back(fmt::format("'{}' lists a user that does not read it", values_[v].name));
-      }
-    }
+  }
+  // Who reads what, once from the nodes and once as the values have it: sorted and compared as a whole. Looking each
+  // reader up took half of the time of a model of 20,000 nodes that all read one value.
+  std::vector<std::pair<ValueId, NodeId>> read, listed;
+  for (const Node& node : nodes_) {
+    if (!node.alive) continue;
+    for (const ValueId v : node.inputs)
+      if (v != kNoValue) read.emplace_back(v, node.id);
+  }
+  for (size_t v = 0; v < users_.size(); ++v)
+    for (const NodeId u : users_[v]) listed.emplace_back(ValueId(v), u);
+  std::sort(read.begin(), read.end());
+  std::sort(listed.begin(), listed.end());
+  if (read != listed) {
+    const auto [r, l] = std::mismatch(read.begin(), read.end(), listed.begin(), listed.end());
+    const auto& [v, u] = r == read.end() || (l != listed.end() && *l < *r) ? *l : *r;
+    faults.push_back(
+        fmt::format("the users of '{}' are out of step at node '{}'", values_[size_t(v)].name, nodes_[size_t(u)].name));
   }
   for (const Node& node : nodes_) {
     if (!node.alive) continue;
@@ -344,10 +356,6 @@ std::vector<std::string> Graph::verify() const {
       const Value& value = values_[size_t(v)];
       if (value.producer == kNoNode && !value.is_input && !value.is_constant())
         faults.push_back(fmt::format("node '{}' reads '{}', which nobody writes", node.name, value.name));
-      if (std::count(users_[size_t(v)].begin(), users_[size_t(v)].end(), node.id) !=
-          std::count(node.inputs.begin(), node.inputs.end(), v)) {
-        faults.push_back(fmt::format("the users of '{}' are out of step at node '{}'", value.name, node.name));
-      }
     }
     if (node.program && int(node.program->inputs.size()) !=
                             int(node.inputs.size()) - (node.op->is_elementwise() ? 0 : node.op_inputs - 1)) {
