@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ir/control.h"
+
 namespace ridgeline {
 namespace {
 
@@ -87,7 +89,10 @@ std::string attribute_text(const AttributeValue& value) {
     std::string operator()(const Tensor& t) const {
       return fmt::format("{}{}#{:016x}", name(t.dtype()), ridgeline::text(t.shape()), hash_of(t));
     }
-    std::string operator()(const std::shared_ptr<const Graph>&) const { return "<graph>"; }
+    std::string operator()(const std::shared_ptr<const Graph>& graph) const {
+      if (!graph) return "<no graph>";
+      return sample_body(graph->name) ? graph->name : fmt::format("<{} nodes>", graph->live_nodes());
+    }
   };
   return std::visit(Visitor{}, value);
 }

@@ -426,6 +426,16 @@ std::string Graph::text() const {
     if (!node.attributes.empty()) line += " {" + node.attributes.text() + "}";
     if (node.program) line += " <" + node.program->text() + ">";
     out += line + "\n";
+    for (const auto& [key, attribute] : node.attributes) {
+      const auto* body = std::get_if<std::shared_ptr<const Graph>>(&attribute);
+      if (!body) continue;
+      const std::string inner = (*body)->text();
+      for (size_t at = 0; at < inner.size();) {
+        const size_t end = std::min(inner.find('\n', at), inner.size());
+        out += fmt::format("    {}{}\n", at == 0 ? key + " = " : "", inner.substr(at, end - at));
+        at = end + 1;
+      }
+    }
   }
   for (ValueId v : outputs) out += "  output " + spell(v) + "\n";
   return out;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "ir/control.h"
 #include "ir/graph.h"
 #include "ir/infer.h"
 
@@ -125,6 +126,9 @@ AttributeValue parse_attribute(const AttributeSpec& spec, std::string_view word,
       return integers_of(word, ',', op);
     case AttributeSpec::Type::kFloats:
       return numbers_of(word, op);
+    case AttributeSpec::Type::kGraph:
+      if (std::shared_ptr<const Graph> body = sample_body(word)) return body;
+      [[fallthrough]];
     default:
       bad_key(op, fmt::format("the attribute '{}' cannot be given in text", spec.name));
   }

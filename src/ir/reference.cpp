@@ -5,7 +5,9 @@
 
 #include "core/thread_pool.h"
 #include "ir/builder.h"
+#include "ir/control.h"
 #include "ir/graph.h"
+#include "ir/interpret.h"
 
 namespace ridgeline {
 namespace {
@@ -91,7 +93,33 @@ std::vector<Tensor> run_decomposition(const OpSchema& op, const Attributes& attr
   return results;
 }
 
+// If, Loop and Scan: the bodies node by node.
+std::vector<Tensor> run_bodies_on_tensors(const OpSchema& op, const Attributes& attributes,
+                                          const std::vector<Tensor>& inputs, int outputs, int threads) {
+  InterpretOptions options;
+  options.threads = threads;
+  options.in_loop = true;
+  std::vector<Tensor> results = run_control(
+      op, attributes, inputs,
+      [&](const Graph& body, int, const std::vector<Tensor>& given) { return interpret(body, given, options); });
+  if (int(results.size()) < outputs)
+    fail(ErrorCode::kBadModel, "has {} outputs, its subgraph gives {}", outputs, results.size());
+  results.resize(size_t(outputs));
+  return results;
+}
+
+std::vector<RefArray> run_bodies(const OpSchema& op, const Attributes& attributes, const std::vector<Tensor>& inputs,
+                                 int outputs, int threads) {
+  std::vector<RefArray> arrays;
+  for (const Tensor& t : run_bodies_on_tensors(op, attributes, inputs, outputs, threads)) arrays.push_back(to_array(t));
+  return arrays;
+}
+
 }  // namespace
+
+void control_reference(Reference& r) {
+  fail(ErrorCode::kUnsupported, "unsupported: the reference of {} runs on tensors", r.op->name);
+}
 
 int64_t Reference::integer(std::string_view name) const { return schema_integer(*op, *attributes, name); }
 double Reference::number(std::string_view name) const { return schema_number(*op, *attributes, name); }
@@ -114,8 +142,10 @@ int64_t broadcast_index(const Extents& shape, const Extents& at) {
   return index;
 }
 
-std::vector<RefArray> run_reference_exact(const OpSchema& op, const Attributes& attributes,
-                                          const std::vector<Tensor>& inputs, int outputs, int threads) {
+namespace {
+
+std::vector<RefArray> run_exact(const OpSchema& op, const Attributes& attributes, const std::vector<Tensor>& inputs,
+                                int outputs, int threads, int64_t most_elements) {
   std::vector<ValueInfo> infos(inputs.size());
   std::vector<const ValueInfo*> pointers(inputs.size(), nullptr);
   std::vector<ValueInfo> present;
@@ -127,6 +157,12 @@ std::vector<RefArray> run_reference_exact(const OpSchema& op, const Attributes& 
     pointers[i] = &infos[i];
   }
   const std::vector<ValueInfo> results = infer_node(op, attributes, std::string(op.name), pointers, outputs);
+  for (const ValueInfo& result : results) {
+    if (!result.shape || !known(*result.shape) || element_count(extents(*result.shape)) <= most_elements) continue;
+    fail(ErrorCode::kResource,
+         "a value of shape {} in a loop is larger than the {} elements that values there may have", text(*result.shape),
+         most_elements);
+  }
   if (!op.is_elementwise() && !op.reference) {
     if (op.decompose.empty()) fail(ErrorCode::kUnsupported, "unsupported: {} has no reference", op.name);
     std::vector<RefArray> arrays;
@@ -163,12 +199,27 @@ std::vector<RefArray> run_reference_exact(const OpSchema& op, const Attributes& 
   return std::move(c.out);
 }
 
-std::vector<Tensor> run_reference(const OpSchema& op, const Attributes& attributes, const std::vector<Tensor>& inputs,
-                                  int outputs, int threads) {
+}  // namespace
+
+std::vector<RefArray> run_reference_exact(const OpSchema& op, const Attributes& attributes,
+                                          const std::vector<Tensor>& inputs, int outputs, int threads) {
+  if (has_bodies(op)) return run_bodies(op, attributes, inputs, outputs, threads);
+  return run_exact(op, attributes, inputs, outputs, threads, INT64_MAX);
+}
+
+std::vector<Tensor> run_reference_within(const OpSchema& op, const Attributes& attributes,
+                                         const std::vector<Tensor>& inputs, int outputs, int threads,
+                                         int64_t most_elements) {
+  if (has_bodies(op)) return run_bodies_on_tensors(op, attributes, inputs, outputs, threads);
   std::vector<Tensor> tensors;
-  for (const RefArray& a : run_reference_exact(op, attributes, inputs, outputs, threads))
+  for (const RefArray& a : run_exact(op, attributes, inputs, outputs, threads, most_elements))
     tensors.push_back(to_tensor(a));
   return tensors;
+}
+
+std::vector<Tensor> run_reference(const OpSchema& op, const Attributes& attributes, const std::vector<Tensor>& inputs,
+                                  int outputs, int threads) {
+  return run_reference_within(op, attributes, inputs, outputs, threads, INT64_MAX);
 }
 
 }  // namespace ridgeline

@@ -32,7 +32,8 @@ constexpr std::span<const OpSchema* const> (*kFamilies[])() = {elementwise_ops,
                                                                attention_standard_ops,
                                                                rotary_ops,
                                                                quantize_ops,
-                                                               loss_ops};
+                                                               loss_ops,
+                                                               control_ops};
 
 // Operators from outside, newest first.
 struct Registered {

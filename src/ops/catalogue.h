@@ -36,5 +36,6 @@ std::span<const OpSchema* const> attention_standard_ops();
 std::span<const OpSchema* const> rotary_ops();
 std::span<const OpSchema* const> quantize_ops();
 std::span<const OpSchema* const> loss_ops();
+std::span<const OpSchema* const> control_ops();
 
 }  // namespace ridgeline

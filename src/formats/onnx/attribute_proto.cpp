@@ -87,7 +87,7 @@ const AttributeSpec* find_spec(const OpSchema& op, std::string_view name) {
 
 }  // namespace
 
-Attributes take_attributes(onnx::NodeProto& node, ExternalData& external) {
+Attributes take_attributes(onnx::NodeProto& node, ExternalData& external, bool bodies) {
   Attributes out;
   for (Proto& attribute : *node.mutable_attribute()) {
     if (attribute.name().empty()) fail(ErrorCode::kBadModel, "an attribute has no name");
@@ -95,6 +95,7 @@ Attributes take_attributes(onnx::NodeProto& node, ExternalData& external) {
       fail(ErrorCode::kBadModel, "attribute {} refers to one of a function, outside of a function",
            quote(attribute.name()));
     }
+    if (bodies && attribute.has_g()) continue;
     if (out.has(attribute.name())) fail(ErrorCode::kBadModel, "attribute {} is given twice", quote(attribute.name()));
     out.set(attribute.name(), take_value(attribute, external));
   }

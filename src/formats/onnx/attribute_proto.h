@@ -11,8 +11,9 @@
 namespace ridgeline {
 
 /// All attributes of a node. Throws Error with the bare reason: kUnsupported for types that no operator of ours has
-/// (graphs, sparse tensors, types), kBadModel for a value that is not of the type it states.
-Attributes take_attributes(onnx::NodeProto& node, ExternalData& external);
+/// (sparse tensors, types), kBadModel for a value that is not of the type it states. Graphs are left out, to be imported
+/// with what they capture, where the operator has subgraphs (`bodies`); else they are unsupported.
+Attributes take_attributes(onnx::NodeProto& node, ExternalData& external, bool bodies);
 
 /// Refuses what the schema does not declare, and values of another type.
 void check_attributes(const OpSchema& op, const Attributes& attributes);

@@ -23,11 +23,16 @@ struct SourceNode {
   std::string name;      // "Conv_3" for the fourth node of the graph if it has none
 };
 
-/// The nodes of the model's graph in its order, calls of local functions replaced by their bodies. Points into `model`.
-class InlinedNodes {
+/// The names that the subgraphs of a node read and do not define themselves, in order of appearance.
+std::vector<std::string> captured_names(const onnx::NodeProto& node);
+
+/// The local functions of a model, which are replaced by their bodies. Points into `model`.
+class LocalFunctions {
  public:
-  InlinedNodes(onnx::ModelProto& model, const std::string& file);
-  const std::vector<SourceNode>& nodes() const { return nodes_; }
+  LocalFunctions(onnx::ModelProto& model, const std::string& file);
+  /// The nodes of a graph (the model's, or a subgraph) in its order, calls of functions inlined. Nodes' names begin
+  /// with `prefix`.
+  std::vector<SourceNode> inlined(onnx::GraphProto& graph, const Opsets& opsets, const std::string& prefix);
   const Opsets& opsets() const { return opsets_; }
 
  private:
@@ -42,7 +47,8 @@ class InlinedNodes {
   std::string file_;
   Opsets opsets_;
   std::map<std::pair<std::string, std::string>, Function> functions_;
-  std::vector<SourceNode> nodes_;
+  std::vector<SourceNode> nodes_;  // of the graph at work
+  int64_t count_ = 0;              // of all graphs
   std::deque<onnx::NodeProto> copies_;
   int64_t copied_bytes_ = 0;
 };

@@ -1,54 +1,90 @@
 #include "formats/onnx/import.h"
 
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <set>
 #include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 
-#include "core/words.h"
 #include "formats/onnx/attribute_proto.h"
 #include "formats/onnx/functions.h"
+#include "formats/onnx/import_shared.h"
 #include "formats/onnx/model_file.h"
 #include "formats/onnx/node_order.h"
+#include "formats/onnx/subgraphs.h"
 #include "formats/onnx/tensor_proto.h"
 #include "formats/onnx/upgrade.h"
+#include "ir/control.h"
 #include "ops/catalogue.h"
 #include "ridgeline/error.h"
 
 namespace ridgeline {
 namespace {
 
-constexpr int64_t kOldestOpset = 7;
-
-std::string shown_domain(const std::string& domain) { return domain.empty() ? "ai.onnx" : escaped(domain); }
-
+/// Imports the graph of a model or, with a parent, a subgraph of one of the parent's nodes.
 class Importer {
  public:
-  Importer(onnx::ModelProto model, std::string file, const std::string& folder, const ImportOptions& options)
-      : model_(std::move(model)),
-        file_(std::move(file)),
-        external_(folder),
-        options_(options),
-        report_(options.report ? *options.report : own_report_) {}
+  Importer(ImportShared& shared, LocalFunctions& functions, onnx::GraphProto& proto, const Opsets& opsets)
+      : shared_(shared), functions_(functions), proto_(proto), opsets_(opsets), file_(shared.file) {}
 
   Graph run() {
-    check_versions();
-    const InlinedNodes inlined(model_, file_);
-    opsets_ = &inlined.opsets();
-    graph_.name = is_utf8(model_.graph().name()) ? model_.graph().name() : "";
-    add_initializers(inlined.nodes());
-    add_inputs();
-    const std::vector<SourceNode>& nodes = inlined.nodes();
-    for (const int index : node_order(file_, nodes, given_)) add(nodes[size_t(index)]);
-    add_outputs();
-    if (!report_.unsupported.empty() && !options_.collect_unsupported) refuse_unsupported();
+    add_all(std::nullopt);
+    if (!shared_.report.unsupported.empty() && !shared_.options.collect_unsupported) shared_.refuse_unsupported();
     return std::move(graph_);
   }
 
  private:
+  /// A subgraph of `node`; names of its nodes begin with `prefix`.
+  Importer(Importer& parent, const SourceNode& node, onnx::GraphProto& proto, std::string prefix)
+      : shared_(parent.shared_),
+        functions_(parent.functions_),
+        proto_(proto),
+        opsets_(*node.opsets),
+        file_(parent.file_),
+        parent_(&parent),
+        prefix_(std::move(prefix)),
+        depth_(parent.depth_ + 1) {
+    if (depth_ > ModelLimits::kSubgraphDepth) {
+      fail(ErrorCode::kUnsupported, "subgraphs nest deeper than {}: unsupported", ModelLimits::kSubgraphDepth);
+    }
+  }
+
+  /// `formals`: what is known of the inputs, where it is more than the file says (a subgraph's).
+  void add_all(const std::optional<std::vector<ValueInfo>>& formals) {
+    const std::vector<SourceNode> nodes = functions_.inlined(proto_, opsets_, prefix_);
+    graph_.name = is_utf8(proto_.name()) ? proto_.name() : "";
+    add_initializers(nodes);
+    add_inputs(formals);
+    const auto around = [this](const std::string& name) { return parent_ && parent_->defines(name); };
+    for (const int index : node_order(file_, nodes, given_, around)) add(nodes[size_t(index)]);
+    add_outputs();
+  }
+
+  /// Is the name one of this graph's, or of one around it? (Nodes that are still to come count: the order of a graph's
+  /// nodes follows what their subgraphs read.)
+  bool defines(const std::string& name) const {
+    if (given_.count(name) || values_.count(name)) return true;
+    for (const onnx::NodeProto& node : proto_.node())
+      if (std::find(node.output().begin(), node.output().end(), name) != node.output().end()) return true;
+    return parent_ && parent_->defines(name);
+  }
+
+  /// The value of that name: of this graph or, captured, of one around it. kNoValue: an unsupported node writes it.
+  ValueId lookup(const std::string& name) {
+    if (const auto found = values_.find(name); found != values_.end()) return found->second;
+    const ValueId outer = parent_ ? parent_->lookup(name) : kNoValue;
+    if (outer == kNoValue) return kNoValue;
+    const Value& value = parent_->graph_.value(outer);
+    if (value.is_constant()) {  // one content, one identity: it is packed once for all graphs
+      const ValueId own = graph_.add_constant(name, value.info.constant);
+      graph_.value(own).constant_id = value.constant_id;
+      return values_[name] = own;
+    }
+    captures_.push_back({name, outer});
+    return values_[name] = graph_.add_input(name, value.dtype(), value.info.shape);
+  }
+
   template <typename... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
     fail(ErrorCode::kBadModel, "{}: {}", file_, fmt::format(format, std::forward<Args>(args)...));
@@ -63,25 +99,6 @@ class Importer {
     }
   }
 
-  void check_versions() const {
-    if (model_.ir_version() > ModelLimits::kNewestIrVersion) {
-      fail(ErrorCode::kUnsupported, "{}: IR version {} is unsupported: the newest known is {}", file_,
-           model_.ir_version(), ModelLimits::kNewestIrVersion);
-    }
-    const Opsets opsets = opsets_of(model_.opset_import());
-    const auto standard = opsets.find("");
-    if (standard == opsets.end()) {
-      if (opsets.empty()) refuse("it imports no operator set");
-      return;
-    }
-    if (standard->second < kOldestOpset || standard->second > ModelLimits::kNewestOpset) {
-      fail(ErrorCode::kUnsupported, "{}: operator set {} of ai.onnx is unsupported: supported are {} to {}", file_,
-           standard->second, kOldestOpset, ModelLimits::kNewestOpset);
-    }
-    if (model_.training_info_size() > 0)
-      fail(ErrorCode::kUnsupported, "{}: training information in a model is unsupported", file_);
-  }
-
   void check_name(const std::string& name, const char* what) const {
     if (name.empty()) refuse("{} has no name", what);
     if (!is_utf8(name)) refuse("the name {} of {} is no UTF-8", quote(name), what);
@@ -90,45 +107,70 @@ class Importer {
   // ---- values that the graph starts from
 
   void add_initializers(const std::vector<SourceNode>& nodes) {
-    onnx::GraphProto& graph = *model_.mutable_graph();
+    onnx::GraphProto& graph = proto_;
     if (graph.sparse_initializer_size() > 0) {
       fail(ErrorCode::kUnsupported, "{}: initializer {}: sparse tensors are unsupported", file_,
            quote(graph.sparse_initializer(0).values().name()));
     }
     std::unordered_set<std::string> read;
-    for (const SourceNode& node : nodes) read.insert(node.proto->input().begin(), node.proto->input().end());
+    for (const SourceNode& node : nodes) {
+      read.insert(node.proto->input().begin(), node.proto->input().end());
+      for (std::string& name : captured_names(*node.proto)) read.insert(std::move(name));
+    }
     for (const auto& output : graph.output()) read.insert(output.name());
     for (onnx::TensorProto& proto : *graph.mutable_initializer()) {
       const std::string name = proto.name();
       check_name(name, "an initializer");
       if (!given_.insert(name).second) refuse("two initializers are named {}", quote(name));
-      Tensor tensor = with_file([&] { return take_tensor(proto, quote(name), external_); });
-      report_.parameters += tensor.elements();
+      Tensor tensor = with_file([&] { return take_tensor(proto, quote(name), shared_.external); });
+      shared_.report.parameters += tensor.elements();
       initializers_.emplace(name, tensor.dtype());
       // One that nobody reads is checked, and its memory given back at once.
       if (read.count(name)) values_[name] = graph_.add_constant(name, std::move(tensor));
     }
   }
 
-  void add_inputs() {
+  void add_inputs(const std::optional<std::vector<ValueInfo>>& formals) {
     std::set<std::string> names;
-    for (const onnx::ValueInfoProto& input : model_.graph().input()) collect_symbols(input);
-    for (const onnx::ValueInfoProto& input : model_.graph().input()) {
+    if (!formals)
+      for (const onnx::ValueInfoProto& input : proto_.input()) collect_symbols(input);
+    for (const onnx::ValueInfoProto& input : proto_.input()) {
       const std::string& name = input.name();
       check_name(name, "a graph input");
       if (!names.insert(name).second) refuse("two inputs are named {}", quote(name));
-      const DType dtype = dtype_of_input(input);
+      const bool formal = formals && !initializers_.count(name);
+      if (formal && graph_.inputs.size() >= formals->size()) refuse_formals(formals->size());
+      const ValueInfo known = formal ? (*formals)[graph_.inputs.size()] : ValueInfo();
+      const DType dtype = known.dtype != DType::kNone && !input.has_type() ? known.dtype : dtype_of_input(input);
       if (const auto found = initializers_.find(name); found != initializers_.end()) {
         if (found->second != dtype) {
           refuse("input {} is declared as {}, its initializer is {}", quote(name), ridgeline::name(dtype),
                  ridgeline::name(found->second));
         }
-        note(fmt::format("input {} has an initializer: it is taken as a constant", quote(name)));
+        shared_.note(fmt::format("input {} has an initializer: it is taken as a constant", quote(name)));
         continue;
       }
       given_.insert(name);
-      values_[name] = with_file([&] { return graph_.add_input(name, dtype, shape_of(input)); });
+      if (formal && known.dtype != DType::kNone && known.dtype != dtype) {
+        fail(ErrorCode::kBadModel, "input {} of its subgraph is declared as {}, but is given {}", quote(name),
+             ridgeline::name(dtype), ridgeline::name(known.dtype));
+      }
+      values_[name] = with_file(
+          [&] { return graph_.add_input(name, dtype, formal ? formal_shape(input, known.shape) : shape_of(input)); });
     }
+    if (formals && graph_.inputs.size() != formals->size()) refuse_formals(formals->size());
+  }
+
+  [[noreturn]] void refuse_formals(size_t wanted) const {
+    fail(ErrorCode::kBadModel, "its subgraph has {} inputs, the node needs one with {}", proto_.input_size(), wanted);
+  }
+
+  /// What the node around the subgraph gives decides; a counter or condition may be of shape [] or [1] as the subgraph
+  /// declares it.
+  static std::optional<Shape> formal_shape(const onnx::ValueInfoProto& input, const std::optional<Shape>& known) {
+    const auto& type = input.type().tensor_type();
+    if (known && known->empty() && type.has_shape() && type.shape().dim_size() == 1) return Shape{Dim(1)};
+    return known;
   }
 
   DType dtype_of_input(const onnx::ValueInfoProto& input) const {
@@ -148,26 +190,8 @@ class Importer {
 
   void collect_symbols(const onnx::ValueInfoProto& input) {
     for (const auto& dim : input.type().tensor_type().shape().dim()) {
-      if (dim.value_case() == onnx::TensorShapeProto::Dimension::kDimParam) symbol_for(dim.dim_param());
+      if (dim.value_case() == onnx::TensorShapeProto::Dimension::kDimParam) shared_.symbol_for(dim.dim_param());
     }
-  }
-
-  // A symbol's name becomes part of expressions: "batch size" and "2*n" would be read as more than a name.
-  std::string symbol_for(const std::string& param) {
-    const auto found = symbols_.find(param);
-    if (found != symbols_.end()) return found->second;
-    std::string clean;
-    for (const char c : param.substr(0, 64)) {
-      const bool plain = std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.';
-      clean += plain ? c : '_';
-    }
-    if (clean.empty() || std::isdigit(static_cast<unsigned char>(clean[0]))) clean = "d" + clean;
-    return symbols_[param] = fresh_symbol(clean);
-  }
-  std::string fresh_symbol(const std::string& stem) {
-    std::string name = stem;
-    for (int i = 1; !used_symbols_.insert(name).second; ++i) name = stem + "_" + std::to_string(i);
-    return name;
   }
 
   std::optional<Shape> shape_of(const onnx::ValueInfoProto& input) {
@@ -188,9 +212,9 @@ class Importer {
         shape.push_back(Dim(dim.dim_value()));
         sizes.push_back(dim.dim_value());
       } else if (dim.value_case() == Dimension::kDimParam && !dim.dim_param().empty()) {
-        shape.push_back(Dim::symbol(symbol_for(dim.dim_param())));
+        shape.push_back(Dim::symbol(shared_.symbol_for(dim.dim_param())));
       } else {
-        shape.push_back(Dim::symbol(symbol_for(input.name() + "_" + std::to_string(i))));
+        shape.push_back(Dim::symbol(shared_.symbol_for(input.name() + "_" + std::to_string(i))));
       }
     }
     try {
@@ -205,7 +229,7 @@ class Importer {
 
   void add(const SourceNode& node) {
     const std::string op = escaped(node.proto->op_type()), domain = normal_domain(node.proto->domain());
-    ++report_.operators[domain.empty() ? op : shown_domain(domain) + "." + op];
+    ++shared_.report.operators[domain.empty() ? op : shown_domain(domain) + "." + op];
     if (!is_utf8(node.name)) refuse("{}: its name is no UTF-8", describe(node));
     try {
       build(node);
@@ -213,7 +237,10 @@ class Importer {
       std::string reason = error.what();
       const bool unsupported =
           error.code() == ErrorCode::kUnsupported || reason.find("unsupported") != std::string::npos;
-      if (unsupported && error.code() != ErrorCode::kResource) return mark_unsupported(node, reason);
+      if (unsupported && error.code() != ErrorCode::kResource) {
+        complete_ = false;
+        return shared_.mark_unsupported(node, reason);
+      }
       // Inference names the node itself; everything else gives the bare reason.
       if (!reason.starts_with("node '")) reason = describe(node) + ": " + reason;
       throw Error(error.code(), file_ + ": " + reason);
@@ -237,17 +264,21 @@ class Importer {
         form.inputs.push_back(kNoValue);
         continue;
       }
-      const auto found = values_.find(input);
-      complete &= found != values_.end();  // else: an output of an unsupported node
-      form.inputs.push_back(found == values_.end() ? kNoValue : found->second);
+      form.inputs.push_back(lookup(input));
+      complete &= form.inputs.back() != kNoValue;  // else: an output of an unsupported node
     }
+    const OpSchema* const known = find_op(proto.op_type(), domain);
+    const bool bodies = known && has_bodies(*known);
     while (!form.inputs.empty() && form.inputs.back() == kNoValue && complete) form.inputs.pop_back();
     int outputs = proto.output_size();
     while (outputs > 0 && proto.output(outputs - 1).empty()) --outputs;
     form.outputs = outputs;
-    form.attributes = take_attributes(proto, external_);
+    form.attributes = take_attributes(proto, shared_.external, bodies);
+    std::vector<std::string> names(proto.output().begin(), proto.output().begin() + outputs);
+    if (bodies && complete) complete = add_bodies(node, *known, form, names);
     if (form.op == "Constant" && domain.empty()) return add_constant(node, form.attributes);
     if (!complete) {
+      complete_ = false;
       form.op = newest_name(form.op, domain, opset);
       check_known(form.op, domain, form.op == proto.op_type() ? opset : ModelLimits::kNewestOpset);
       return;
@@ -255,14 +286,16 @@ class Importer {
     upgrade(form);
     const OpSchema& op = check_known(form.op, domain, form.op == proto.op_type() ? opset : ModelLimits::kNewestOpset);
     check_attributes(op, form.attributes);
-    std::vector<std::string> names(proto.output().begin(), proto.output().begin() + outputs);
     name_required_outputs(op, node.name, names);
     const NodeId id = graph_.node_capacity();
     try {
       graph_.add_node(op, std::move(form.inputs), std::move(form.attributes), int(names.size()), names, node.name);
-    } catch (const Error&) {
-      graph_.remove(graph_.node(id));  // so that the graph stays sound where unsupported nodes are collected
-      throw;
+    } catch (const Error& error) {
+      // In a branch that is never taken shapes need not fit: inference of the node around it decides.
+      if (!parent_ || error.code() != ErrorCode::kBadModel || !fits_without_shapes(graph_, graph_.node(id))) {
+        graph_.remove(graph_.node(id));  // so that the graph stays sound where unsupported nodes are collected
+        throw;
+      }
     }
     graph_.node(id).origin = {node.name};
     for (int i = 0; i < outputs; ++i) {
@@ -273,6 +306,53 @@ class Importer {
       }
       values_[names[size_t(i)]] = value;
     }
+  }
+
+  // ---- subgraphs
+
+  /// The subgraphs of a node become graphs; what they read from around them becomes inputs of theirs and of the node.
+  /// False: something in them is unsupported.
+  bool add_bodies(const SourceNode& node, const OpSchema& op, NodeForm& form, std::vector<std::string>& names) {
+    if (form.attributes.has(kCaptures)) fail(ErrorCode::kUnsupported, "attribute '{}' is unsupported", kCaptures);
+    if (op.name == "Scan" && form.opset < 9 && !shared_.single_batches.count(node.proto))
+      shared_.single_batches.insert(scan_of_batches(*node.proto, form));
+    const std::vector<ValueInfo> formals = formals_of(form);
+    std::vector<Capture> captures;
+    std::vector<std::shared_ptr<Graph>> graphs;
+    std::vector<std::vector<Capture>> read;
+    bool complete = true;
+    size_t results = 0;
+    for (const AttributeSpec& spec : op.attributes) {
+      if (spec.type != AttributeSpec::Type::kGraph) continue;
+      const std::string key(spec.name);
+      const std::string part = key.substr(0, key.find('_'));  // then, else, body
+      Importer body(*this, node, subgraph_of(*node.proto, key), fmt::format("{}/{}/", escaped(node.name), part));
+      body.add_all(formals);
+      complete &= body.complete_;
+      if (!graphs.empty() && body.proto_.output_size() != int(results)) {
+        fail(ErrorCode::kBadModel, "its subgraphs have {} and {} outputs", results, body.proto_.output_size());
+      }
+      results = size_t(body.proto_.output_size());
+      read.push_back(body.captures_);
+      for (const Capture& capture : read.back()) {
+        if (std::find(captures.begin(), captures.end(), capture) == captures.end()) captures.push_back(capture);
+      }
+      graphs.push_back(std::make_shared<Graph>(std::move(body.graph_)));
+      form.attributes.set(key, std::shared_ptr<const Graph>(graphs.back()));
+    }
+    if (!complete) return false;
+    for (size_t g = 0; g < graphs.size(); ++g) order_captures(graph_, *graphs[g], formals.size(), read[g], captures);
+    for (const Capture& capture : captures) form.inputs.push_back(capture.outer);
+    if (op.name != "If") form.attributes.set(kCaptures, int64_t(captures.size()));
+    const size_t conditions = op.name == "Loop" ? 1 : 0;
+    if (results < conditions || names.size() > results - conditions) {
+      fail(ErrorCode::kBadModel, "it has {} outputs, its subgraph {}{}", names.size(), results,
+           conditions ? ", of which the first is the condition" : "");
+    }
+    names.resize(results - conditions);
+    for (std::string& name : names)
+      if (name.empty()) name = graph_.fresh_name(node.name + ".unused");
+    return true;
   }
 
   /// Results that the operator always has and this model leaves out get a value all the same: kernels write them.
@@ -290,27 +370,11 @@ class Importer {
   /// The schema, or Error{kUnsupported} with the nearest form that there is.
   const OpSchema& check_known(const std::string& name, const std::string& domain, int64_t opset) {
     const OpSchema* op = find_op(name, domain);
-    if (!op) fail(ErrorCode::kUnsupported, "there is no such operator here{}", nearest(name));
+    if (!op) fail(ErrorCode::kUnsupported, "there is no such operator here{}", shared_.nearest(name));
     if (!op->versions.empty() && domain.empty() && opset < op->versions[0]) {
       fail(ErrorCode::kUnsupported, "the oldest supported form is that of operator set {}", op->versions[0]);
     }
     return *op;
-  }
-
-  /// "; the nearest is ..." or nothing.
-  std::string nearest(const std::string& name) {
-    constexpr size_t kMostNames = 200, kLongest = 64;  // a hostile file may hold a million
-    if (nearest_.size() >= kMostNames || name.size() > kLongest) return "";
-    const auto [entry, fresh] = nearest_.emplace(name, "");
-    if (!fresh) return entry->second;
-    size_t best = std::max<size_t>(1, name.size() / 4) + 1;
-    for (const OpSchema* op : catalogue()) {
-      const size_t distance = edit_distance(name, op->name);
-      if (distance >= best || op->domain == "ridgeline") continue;
-      best = distance;
-      entry->second = fmt::format("; the nearest is {} of {}", op->name, shown_domain(std::string(op->domain)));
-    }
-    return entry->second;
   }
 
   void add_constant(const SourceNode& node, const Attributes& attributes) {
@@ -338,65 +402,35 @@ class Importer {
            "attribute {} is none of value, value_float, value_int, value_floats, value_ints of its type", quote(key));
     }
     // Some exporters write weights as Constant nodes; a single number is none.
-    if (is_float(tensor.dtype()) && tensor.elements() > 1) report_.parameters += tensor.elements();
+    if (is_float(tensor.dtype()) && tensor.elements() > 1) shared_.report.parameters += tensor.elements();
     values_[proto.output(0)] = graph_.add_constant(proto.output(0), std::move(tensor));
-  }
-
-  void mark_unsupported(const SourceNode& node, std::string reason) {
-    const std::string op = escaped(node.proto->op_type()), domain = normal_domain(node.proto->domain());
-    const std::string own = describe(node);  // inference begins with it; the list names the node itself
-    for (const std::string& prefix : {own + ": unsupported: ", own + ": "}) {
-      if (reason.starts_with(prefix)) reason = reason.substr(prefix.size());
-    }
-    const auto [at, fresh] = unsupported_.emplace(std::tuple(op, domain, reason), report_.unsupported.size());
-    if (!fresh) {
-      ++report_.unsupported[at->second].count;
-      return;
-    }
-    const auto version = node.opsets->find(domain);
-    report_.unsupported.push_back({op, shown_domain(domain), version == node.opsets->end() ? 0 : int(version->second),
-                                   1, escaped(node.name), reason});
-  }
-
-  [[noreturn]] void refuse_unsupported() const {
-    constexpr int kMostLines = 50;
-    std::string text;
-    int nodes = 0, lines = 0;
-    for (const UnsupportedOperator& each : report_.unsupported) {
-      nodes += each.count;
-      if (++lines > kMostLines) continue;
-      text += fmt::format("\n  {} (domain {}, operator set {}): {} node{}, first '{}': {}", each.op, each.domain,
-                          each.version, each.count, each.count == 1 ? "" : "s", each.first_node, each.reason);
-    }
-    if (lines > kMostLines) text += fmt::format("\n  and {} more", lines - kMostLines);
-    fail(ErrorCode::kUnsupported, "{}: {} node{} unsupported:{}", file_, nodes, nodes == 1 ? " is" : "s are", text);
   }
 
   // ---- outputs
 
   void add_outputs() {
-    if (model_.graph().output_size() == 0) refuse("the graph has no output");
+    if (proto_.output_size() == 0) refuse("the graph has no output");
     std::unordered_set<std::string> written(given_);
-    for (const onnx::NodeProto& node : model_.graph().node())
-      written.insert(node.output().begin(), node.output().end());
-    for (const onnx::ValueInfoProto& output : model_.graph().output()) {
+    for (const onnx::NodeProto& node : proto_.node()) written.insert(node.output().begin(), node.output().end());
+    for (const onnx::ValueInfoProto& output : proto_.output()) {
       const std::string& name = output.name();
       check_name(name, "a graph output");
-      const auto found = values_.find(name);
-      if (found == values_.end()) {
+      const ValueId value = lookup(name);
+      if (value == kNoValue) {
         if (!written.count(name)) refuse("graph output {} is written by no node", quote(name));
+        complete_ = false;
         continue;  // by an unsupported one
       }
       const int declared = output.type().tensor_type().elem_type();
-      const DType dtype = graph_.value(found->second).dtype();
+      const DType dtype = graph_.value(value).dtype();
       if (declared != 0 && dtype != DType::kNone && dtype_of_onnx(declared) != dtype) {
         refuse("graph output {} is declared as {}, but it is {}", quote(name), onnx_type_name(declared),
                ridgeline::name(dtype));
       }
       // Where inference has to wait for the content of an input, the declaration is all that is known.
-      if (dtype == DType::kNone) graph_.value(found->second).info.dtype = dtype_of_onnx(declared);
-      compare_shapes(output, graph_.value(found->second));
-      graph_.mark_output(found->second);
+      if (dtype == DType::kNone) graph_.value(value).info.dtype = dtype_of_onnx(declared);
+      if (!parent_) compare_shapes(output, graph_.value(value));
+      graph_.mark_output(value);
     }
   }
 
@@ -415,43 +449,44 @@ class Importer {
       fits = fits && (!number || !value.shape()[size_t(i)].known() || value.shape()[size_t(i)].is(dim.dim_value()));
     }
     if (!fits)
-      note(fmt::format("output {} is declared as [{}], but it is {}", quote(output.name()), declared,
-                       text(value.shape())));
+      shared_.note(fmt::format("output {} is declared as [{}], but it is {}", quote(output.name()), declared,
+                               text(value.shape())));
   }
 
-  void note(std::string text) {
-    constexpr size_t kMost = 1000;
-    if (report_.notes.size() < kMost) report_.notes.push_back(std::move(text));
-  }
-
-  onnx::ModelProto model_;
-  std::string file_;
-  ExternalData external_;
-  const ImportOptions& options_;
-  ImportReport own_report_;
-  ImportReport& report_;
+  ImportShared& shared_;
+  LocalFunctions& functions_;
+  onnx::GraphProto& proto_;
+  const Opsets& opsets_;
+  const std::string& file_;
+  Importer* const parent_ = nullptr;
+  const std::string prefix_;
+  const int depth_ = 0;
+  bool complete_ = true;  // nothing unsupported in it
   Graph graph_;
-  const Opsets* opsets_ = nullptr;
   std::unordered_set<std::string> given_;  // inputs and initializers
   std::unordered_map<std::string, DType> initializers_;
-  std::unordered_map<std::string, ValueId> values_;       // what is in the graph, by its name in the file
-  std::unordered_map<std::string, std::string> symbols_;  // dim_param -> symbol
-  std::unordered_set<std::string> used_symbols_;
-  std::unordered_map<std::string, std::string> nearest_;  // unknown operator -> what is said about it
-  std::map<std::tuple<std::string, std::string, std::string>, size_t>
-      unsupported_;  // operator, domain, reason -> its line
+  std::unordered_map<std::string, ValueId> values_;  // what is in the graph, by its name in the file
+  std::vector<Capture> captures_;                    // of a subgraph: names read, and the parent's values
 };
+
+Graph import_model(onnx::ModelProto model, const std::string& file, const std::string& folder,
+                   const ImportOptions& options) {
+  check_versions(model, file);
+  ImportShared shared(file, folder, options);
+  LocalFunctions functions(model, file);
+  return Importer(shared, functions, *model.mutable_graph(), functions.opsets()).run();
+}
 
 }  // namespace
 
 Graph import_onnx(const std::string& path, const ImportOptions& options) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  return Importer(read_model(path), path, folder.empty() ? "." : folder.string(), options).run();
+  return import_model(read_model(path), path, folder.empty() ? "." : folder.string(), options);
 }
 
 Graph import_onnx(std::span<const std::byte> bytes, const std::string& folder, const std::string& name,
                   const ImportOptions& options) {
-  return Importer(read_model(bytes, name), name, folder, options).run();
+  return import_model(read_model(bytes, name), name, folder, options);
 }
 
 }  // namespace ridgeline

@@ -20,6 +20,7 @@ struct ModelLimits {
   static constexpr int64_t kNodes = 1 << 20;          // nodes, after local functions are inlined
   static constexpr int64_t kInlinedBytes = 64 << 20;  // messages copied by inlining
   static constexpr int kFunctionDepth = 64;           // functions that call functions
+  static constexpr int kSubgraphDepth = 16;           // subgraphs in subgraphs
   static constexpr int kRank = 64;                    // dimensions of a tensor
   static constexpr int64_t kNewestOpset = 28;
   static constexpr int64_t kNewestIrVersion = 14;

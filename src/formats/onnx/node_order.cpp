@@ -12,18 +12,22 @@ namespace {
 
 class Order {
  public:
-  Order(const std::string& file, const std::vector<SourceNode>& nodes, const std::unordered_set<std::string>& given)
-      : file_(file), nodes_(nodes), given_(given) {}
+  Order(const std::string& file, const std::vector<SourceNode>& nodes, const std::unordered_set<std::string>& given,
+        const std::function<bool(const std::string&)>& around)
+      : file_(file), nodes_(nodes), given_(given), around_(around), captured_(nodes.size()) {}
 
   std::vector<int> sorted() {
-    for (int i = 0; i < count(); ++i) declare(i);
+    for (int i = 0; i < count(); ++i) {
+      declare(i);
+      captured_[size_t(i)] = captured_names(proto(i));
+    }
     for (int i = 0; i < count(); ++i) {
       for (const onnx::AttributeProto& attribute : proto(i).attribute()) check_subgraphs(attribute, i);
     }
     std::vector<int> waiting(nodes_.size(), 0);
     std::vector<std::vector<int>> readers(nodes_.size());
     for (int i = 0; i < count(); ++i) {
-      for (int k = 0; k < proto(i).input_size(); ++k) {
+      for (int k = 0; k < reads(i); ++k) {
         const int producer = producer_of(i, k);
         if (producer < 0) continue;
         ++waiting[size_t(i)];
@@ -72,14 +76,22 @@ class Order {
     if (!any) fail(ErrorCode::kBadModel, "{}: {} has no output", file_, describe(nodes_[size_t(node)]));
   }
 
-  /// -1: an input, an initializer, or omitted.
-  int producer_of(int node, int input) const {
-    const std::string& name = proto(node).input(input);
+  /// Names that a node reads: its inputs, then what its subgraphs capture.
+  int reads(int node) const { return proto(node).input_size() + int(captured_[size_t(node)].size()); }
+  /// -1: an input, an initializer, of a graph around this one, or omitted.
+  int producer_of(int node, int read) const {
+    const int captured = read - proto(node).input_size();
+    const std::string& name = captured < 0 ? proto(node).input(read) : captured_[size_t(node)][size_t(captured)];
     if (name.empty() || given_.count(name)) return -1;
     const auto found = producers_.find(name);
     if (found != producers_.end()) return found->second;
+    if (around_(name)) return -1;
+    if (captured >= 0) {
+      fail(ErrorCode::kBadModel, "{}: {}: its subgraph reads {}, which no node, input or initializer defines", file_,
+           describe(nodes_[size_t(node)]), quote(name));
+    }
     fail(ErrorCode::kBadModel, "{}: {}: input {} is {}, which no node, input or initializer defines", file_,
-         describe(nodes_[size_t(node)]), input, quote(name));
+         describe(nodes_[size_t(node)]), read, quote(name));
   }
 
   // Names of a subgraph may not hide those around it, but for the outputs of the node that holds it. The depth is
@@ -113,7 +125,7 @@ class Order {
     while (!seen[size_t(node)]) {
       seen[size_t(node)] = 1;
       path.push_back(node);
-      for (int k = 0; k < proto(node).input_size(); ++k) {
+      for (int k = 0; k < reads(node); ++k) {
         const int producer = producer_of(node, k);
         if (producer >= 0 && waiting[size_t(producer)] > 0) {
           node = producer;
@@ -137,7 +149,9 @@ class Order {
   const std::string& file_;
   const std::vector<SourceNode>& nodes_;
   const std::unordered_set<std::string>& given_;
+  const std::function<bool(const std::string&)>& around_;
   std::unordered_map<std::string, int> producers_;
+  std::vector<std::vector<std::string>> captured_;  // by node
 };
 
 }  // namespace
@@ -147,8 +161,9 @@ std::string describe(const SourceNode& node) {
 }
 
 std::vector<int> node_order(const std::string& file, const std::vector<SourceNode>& nodes,
-                            const std::unordered_set<std::string>& given) {
-  return Order(file, nodes, given).sorted();
+                            const std::unordered_set<std::string>& given,
+                            const std::function<bool(const std::string&)>& around) {
+  return Order(file, nodes, given, around).sorted();
 }
 
 }  // namespace ridgeline

@@ -1,0 +1,105 @@
+#include "formats/onnx/import_shared.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "core/words.h"
+#include "formats/onnx/model_file.h"
+#include "formats/onnx/node_order.h"
+#include "ops/catalogue.h"
+#include "ridgeline/error.h"
+
+namespace ridgeline {
+
+std::string shown_domain(const std::string& domain) { return domain.empty() ? "ai.onnx" : escaped(domain); }
+
+constexpr int64_t kOldestOpset = 7;
+
+void check_versions(const onnx::ModelProto& model, const std::string& file) {
+  if (model.ir_version() > ModelLimits::kNewestIrVersion) {
+    fail(ErrorCode::kUnsupported, "{}: IR version {} is unsupported: the newest known is {}", file, model.ir_version(),
+         ModelLimits::kNewestIrVersion);
+  }
+  const Opsets opsets = opsets_of(model.opset_import());
+  const auto standard = opsets.find("");
+  if (standard == opsets.end()) {
+    if (opsets.empty()) fail(ErrorCode::kBadModel, "{}: it imports no operator set", file);
+    return;
+  }
+  if (standard->second < kOldestOpset || standard->second > ModelLimits::kNewestOpset) {
+    fail(ErrorCode::kUnsupported, "{}: operator set {} of ai.onnx is unsupported: supported are {} to {}", file,
+         standard->second, kOldestOpset, ModelLimits::kNewestOpset);
+  }
+  if (model.training_info_size() > 0)
+    fail(ErrorCode::kUnsupported, "{}: training information in a model is unsupported", file);
+}
+
+std::string ImportShared::symbol_for(const std::string& param) {
+  const auto found = symbols_.find(param);
+  if (found != symbols_.end()) return found->second;
+  std::string clean;
+  for (const char c : param.substr(0, 64)) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.';
+    clean += plain ? c : '_';
+  }
+  if (clean.empty() || std::isdigit(static_cast<unsigned char>(clean[0]))) clean = "d" + clean;
+  return symbols_[param] = fresh_symbol(clean);
+}
+
+std::string ImportShared::fresh_symbol(const std::string& stem) {
+  std::string name = stem;
+  for (int i = 1; !used_symbols_.insert(name).second; ++i) name = stem + "_" + std::to_string(i);
+  return name;
+}
+
+std::string ImportShared::nearest(const std::string& name) {
+  constexpr size_t kMostNames = 200, kLongest = 64;  // a hostile file may hold a million
+  if (nearest_.size() >= kMostNames || name.size() > kLongest) return "";
+  const auto [entry, fresh] = nearest_.emplace(name, "");
+  if (!fresh) return entry->second;
+  size_t best = std::max<size_t>(1, name.size() / 4) + 1;
+  for (const OpSchema* op : catalogue()) {
+    const size_t distance = edit_distance(name, op->name);
+    if (distance >= best || op->domain == "ridgeline") continue;
+    best = distance;
+    entry->second = fmt::format("; the nearest is {} of {}", op->name, shown_domain(std::string(op->domain)));
+  }
+  return entry->second;
+}
+
+void ImportShared::mark_unsupported(const SourceNode& node, std::string reason) {
+  const std::string op = escaped(node.proto->op_type()), domain = normal_domain(node.proto->domain());
+  const std::string own = describe(node);  // inference begins with it; the list names the node itself
+  for (const std::string& prefix : {own + ": unsupported: ", own + ": "}) {
+    if (reason.starts_with(prefix)) reason = reason.substr(prefix.size());
+  }
+  const auto [at, fresh] = unsupported_.emplace(std::tuple(op, domain, reason), report.unsupported.size());
+  if (!fresh) {
+    ++report.unsupported[at->second].count;
+    return;
+  }
+  const auto version = node.opsets->find(domain);
+  report.unsupported.push_back({op, shown_domain(domain), version == node.opsets->end() ? 0 : int(version->second), 1,
+                                escaped(node.name), reason});
+}
+
+void ImportShared::refuse_unsupported() const {
+  constexpr int kMostLines = 50;
+  std::string text;
+  int nodes = 0, lines = 0;
+  for (const UnsupportedOperator& each : report.unsupported) {
+    nodes += each.count;
+    if (++lines > kMostLines) continue;
+    text += fmt::format("\n  {} (domain {}, operator set {}): {} node{}, first '{}': {}", each.op, each.domain,
+                        each.version, each.count, each.count == 1 ? "" : "s", each.first_node, each.reason);
+  }
+  if (lines > kMostLines) text += fmt::format("\n  and {} more", lines - kMostLines);
+  fail(ErrorCode::kUnsupported, "{}: {} node{} unsupported:{}", file, nodes, nodes == 1 ? " is" : "s are", text);
+}
+
+void ImportShared::note(std::string text) {
+  constexpr size_t kMost = 1000;
+  if (report.notes.size() < kMost) report.notes.push_back(std::move(text));
+}
+
+}  // namespace ridgeline
