@@ -9,7 +9,7 @@ namespace {
 // Counted over loops in loops: the outermost one starts anew.
 struct Work {
   int depth = 0;
-  int64_t nodes = 0, elements = 0;
+  int64_t nodes = 0, elements = 0, most_nodes = LoopLimits::kNodes;
 };
 thread_local Work work;
 
@@ -24,9 +24,9 @@ struct WorkScope {
 
 void count_iteration(const Graph& body) {
   work.nodes += 1 + body.live_nodes() + int64_t(body.inputs.size());
-  if (work.nodes > LoopLimits::kNodes) {
+  if (work.nodes > work.most_nodes) {
     fail(ErrorCode::kResource, "its iterations run more than {} nodes: the limit of loops that run node by node",
-         LoopLimits::kNodes);
+         work.most_nodes);
   }
 }
 
@@ -104,6 +104,15 @@ std::vector<Tensor> run_if(const Attributes& attributes, const std::vector<Tenso
 
 }  // namespace
 
+LoopBudget::LoopBudget(int64_t nodes) : outer_(work.most_nodes) {
+  if (work.depth++ == 0) work.nodes = work.elements = 0;
+  work.most_nodes = std::min(work.most_nodes, work.nodes + nodes);
+}
+LoopBudget::~LoopBudget() {
+  --work.depth;
+  work.most_nodes = outer_;
+}
+
 bool has_bodies(const OpSchema& op) {
   return std::any_of(op.attributes.begin(), op.attributes.end(),
                      [](const AttributeSpec& spec) { return spec.type == AttributeSpec::Type::kGraph; });
@@ -164,6 +173,60 @@ std::vector<ScanAxis> scan_axes(const Attributes& attributes, bool outputs, int 
     out[k].backwards = directions[k] == 1;
   }
   return out;
+}
+
+std::optional<Graph> bound_body(const Graph& around, const Node& node, std::string_view attribute, std::string& why) {
+  Graph body = body_of(node.attributes, attribute);
+  body.target = around.target;
+  const auto info_of = [&](ValueId v) {
+    ValueInfo info = around.value(v).info;
+    info.constant = {};  // a plan's input stays one; captured constants are the body's own before that
+    return info;
+  };
+  LoopForm form;
+  size_t first = 1;  // an If's condition is none of its bodies' inputs
+  std::vector<ScanAxis> axes;
+  if (!node.is("If")) {
+    form = loop_form(*node.op, node.attributes, int(node.inputs.size()));
+    axes = scan_axes(node.attributes, false, form.scanned);
+    first = 0;
+  }
+  for (size_t i = first; i < node.inputs.size(); ++i) {
+    Value& value = body.value(body.inputs[i - first]);
+    const int at = int(i), carried = at - form.conditions, scanned = carried - form.carried;
+    if (at < form.conditions) {
+      value.info.dtype = at == 0 ? DType::kI64 : DType::kBool;
+      value.info.shape = value.info.shape && value.info.shape->size() == 1 ? Shape{Dim(1)} : Shape();
+      if (at == 1) value.info.values = std::vector<Dim>{1};  // where the body runs
+      continue;
+    }
+    value.info = info_of(node.inputs[i]);
+    if (node.is("If") || scanned >= form.scanned) continue;
+    value.info.values.reset();
+    if (scanned < 0 || !value.info.shape) continue;
+    Shape& shape = *value.info.shape;
+    shape.erase(shape.begin() + positive(axes[size_t(scanned)].axis, int(shape.size()), "the axis of a scan input"));
+  }
+  try {
+    const std::vector<Graph::Unresolved> open = body.infer();
+    if (!open.empty()) why = open.front().reason;
+  } catch (const Error& error) {
+    why = error.what();
+  }
+  if (!why.empty()) return std::nullopt;
+  for (const ValueId v : body.inputs) {
+    if (body.value(v).info.shape) continue;
+    why = fmt::format("the shape of '{}' is not known before the run", body.value(v).name);
+    return std::nullopt;
+  }
+  for (int k = 0; k < form.carried; ++k) {
+    const Value& now = body.value(body.inputs[size_t(form.conditions + k)]);
+    const Value& next = body.value(body.outputs[size_t(form.first_result() + k)]);
+    if (now.shape() == next.shape() && now.dtype() == next.dtype()) continue;
+    why = fmt::format("the carried value '{}' changes from {} to {}", now.name, text(now.shape()), text(next.shape()));
+    return std::nullopt;
+  }
+  return body;
 }
 
 int64_t single_integer(const Tensor& tensor, std::string_view what) {

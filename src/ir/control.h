@@ -56,6 +56,22 @@ struct LoopLimits {
   static constexpr int64_t kElements = int64_t(1) << 25;  // of one value inside of a body, and of all collected ones
 };
 
+/// A budget of nodes run in bodies that all runs in this thread share while it lives: for folding at load.
+class LoopBudget {
+ public:
+  explicit LoopBudget(int64_t nodes);
+  ~LoopBudget();
+  LoopBudget(const LoopBudget&) = delete;
+  LoopBudget& operator=(const LoopBudget&) = delete;
+
+ private:
+  int64_t outer_;
+};
+
+/// A copy of the node's body whose inputs have types and shapes as the node gives them, inferred. None, and `why`,
+/// where they do not fit, or where a value's shape is open or changes from one iteration to the next.
+std::optional<Graph> bound_body(const Graph& around, const Node& node, std::string_view attribute, std::string& why);
+
 /// A body on tensors; `which` is 1 for the else branch.
 using RunBody = std::function<std::vector<Tensor>(const Graph& body, int which, const std::vector<Tensor>& inputs)>;
 

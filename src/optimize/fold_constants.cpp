@@ -2,6 +2,7 @@
 // inference knows (a Shape of settled extents) is not even that.
 #include <algorithm>
 
+#include "ir/control.h"
 #include "ir/reference.h"
 #include "optimize/passes.h"
 
@@ -12,13 +13,31 @@ namespace {
 // take.
 constexpr int64_t kMostFoldedBytes = int64_t(4) << 20;
 
+// Nodes in bodies of loops that one pass runs to fold them: some tenths of a second.
+constexpr int64_t kMostFoldedNodes = 1 << 17;
+
+int64_t bytes_of_all(const std::vector<Tensor>& tensors) {
+  int64_t total = 0;
+  for (const Tensor& t : tensors) total += t ? t.bytes() : 0;
+  return total;
+}
+
 bool is_random(const Node& node) {
+  for (const std::string_view key : bodies_of(*node.op)) {
+    const Graph& body = body_of(node.attributes, key);
+    const std::vector<NodeId> order = body.order();
+    if (std::any_of(order.begin(), order.end(), [&](NodeId id) { return is_random(body.node(id)); })) return true;
+  }
   return node.is("RandomNormal") || node.is("RandomUniform") || node.is("Bernoulli") || node.is("Multinomial") ||
          node.is("RandomNormalLike") || node.is("RandomUniformLike");
 }
 
 bool may_fold(const Graph& graph, const Node& node) {
   if (is_random(node) || node.program) return false;
+  if (has_bodies(*node.op)) {  // its shapes may follow from its run alone: what it gives is looked at afterwards
+    return std::all_of(node.inputs.begin(), node.inputs.end(),
+                       [&](ValueId v) { return v == kNoValue || graph.constant(v); });
+  }
   int64_t in_bytes = 0, out_bytes = 0;
   for (ValueId v : node.inputs) {
     if (v == kNoValue) continue;
@@ -59,12 +78,14 @@ bool fold_known_content(Graph& graph, Node& node, Decisions& decisions) {
 }  // namespace
 
 void fold_constants(Graph& graph, Decisions& decisions) {
+  const LoopBudget budget(kMostFoldedNodes);
   for (NodeId id : graph.order()) {
     Node& node = graph.node(id);
     if (!node.alive || node.outputs.empty() || fold_known_content(graph, node, decisions)) continue;
     if (!may_fold(graph, node) || !decisions.allowed(node)) continue;
-    if (std::any_of(node.outputs.begin(), node.outputs.end(),
-                    [&](ValueId v) { return v != kNoValue && graph.value(v).info.dtype == DType::kNone; }))
+    const bool bodies = has_bodies(*node.op);
+    if (!bodies && std::any_of(node.outputs.begin(), node.outputs.end(),
+                               [&](ValueId v) { return v != kNoValue && graph.value(v).info.dtype == DType::kNone; }))
       continue;
     std::vector<Tensor> inputs;
     for (ValueId v : node.inputs) inputs.push_back(v == kNoValue ? Tensor() : *graph.constant(v));
@@ -72,8 +93,12 @@ void fold_constants(Graph& graph, Decisions& decisions) {
     try {
       outputs = run_reference(*node.op, node.attributes, inputs, int(node.outputs.size()), 0);
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::kUnsupported) throw;
-      decisions.refuse(node, "no_reference", error.what());
+      if (error.code() != ErrorCode::kUnsupported && !(bodies && error.code() == ErrorCode::kResource)) throw;
+      decisions.refuse(node, bodies ? "too_much_work" : "no_reference", error.what());
+      continue;
+    }
+    if (bodies && bytes_of_all(outputs) > std::max(kMostFoldedBytes, bytes_of_all(inputs))) {
+      decisions.refuse(node, "too_large", "its results are larger than what folding may make");
       continue;
     }
     const std::vector<ValueId> values = node.outputs, read = node.inputs;

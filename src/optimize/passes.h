@@ -9,6 +9,7 @@
 
 namespace ridgeline {
 
+void inline_control(Graph& graph, Decisions& decisions);
 void expand_quantized(Graph& graph, Decisions& decisions);
 void move_quantization(Graph& graph, Decisions& decisions);
 void integer_products(Graph& graph, Decisions& decisions);

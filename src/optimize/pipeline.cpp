@@ -3,6 +3,7 @@
 #include <array>
 #include <chrono>
 
+#include "ir/control.h"
 #include "optimize/passes.h"
 
 namespace ridgeline {
@@ -11,7 +12,12 @@ namespace {
 // The order is the design: quantized graphs become integer ones before their weights are folded to f32; movement is
 // tidied before patterns are sought, patterns are sought before their insides are fused away, weights are folded before
 // epilogues form, residuals join what is left, types are lowered, layout comes last.
-constexpr std::array<Pass, 21> kPasses = {{
+constexpr std::array<Pass, 22> kPasses = {{
+    {"inline_control", Stage::kUnfused, PassClass::kExact,
+     "an If whose condition is known becomes its branch, a loop of few iterations their nodes; the bodies of the "
+     "others "
+     "go through all passes themselves, at the end",
+     inline_control},
     {"expand_quantized", Stage::kEpilogues, PassClass::kReorders,
      "QLinearConv and QLinearMatMul are spelled as dequantizations, the operator and a quantization, which the next "
      "passes take up",
@@ -97,6 +103,30 @@ const Pass* find_pass(std::string_view name) {
   return nullptr;
 }
 
+namespace {
+
+// Each body of what is still an If, Loop or Scan, with the shapes that it will have. One whose shapes change from one
+// iteration to the next stays as it is: it is interpreted.
+void optimize_bodies(Graph& graph, const PipelineOptions& options, Decisions& decisions) {
+  for (const NodeId id : graph.order()) {
+    Node& node = graph.node(id);
+    for (const std::string_view key : bodies_of(*node.op)) {
+      std::string why;
+      std::optional<Graph> body = bound_body(graph, node, key, why);
+      if (!body) {
+        decisions.pass = "inline_control";
+        decisions.stage = int(Stage::kUnfused);
+        decisions.refuse(node, "shapes_change", fmt::format("its {} is not optimized: {}", body_label(key), why));
+        continue;
+      }
+      run_passes(*body, options, decisions);
+      node.attributes.set(key, std::make_shared<const Graph>(std::move(*body)));
+    }
+  }
+}
+
+}  // namespace
+
 std::vector<PassTime> run_passes(Graph& graph, const PipelineOptions& options, Decisions& decisions) {
   std::vector<PassTime> times;
   decisions.undone = options.undone_nodes;
@@ -137,6 +167,7 @@ std::vector<PassTime> run_passes(Graph& graph, const PipelineOptions& options, D
     times.push_back({pass.name, (std::chrono::steady_clock::now() - begin).count()});
   }
   decisions.only = nullptr;
+  if (!options.none) optimize_bodies(graph, options, decisions);
   return times;
 }
 

@@ -48,6 +48,8 @@ class Lowering {
   void lower(const Node& node, int position);
   bool lower_as_view(const Node& node, const Problem& problem);
   bool lower_concat_in_place(const Node& node, const Problem& problem);
+  /// If, Loop, Scan as plans of their bodies; false: the node has to be interpreted (lower_control.cpp).
+  bool lower_control(const Node& node, const Problem& problem, int position);
   void lower_as_step(const Node& node, Problem problem, int position);
 
   struct Variant {  // one way to run a node: with these layouts, after these copies

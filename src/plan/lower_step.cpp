@@ -4,6 +4,7 @@
 #include <climits>
 #include <limits>
 
+#include "ir/control.h"
 #include "kernels/reference/reference.h"
 #include "plan/lower.h"
 #include "tune/known.h"
@@ -341,6 +342,7 @@ void Lowering::lower_as_step(const Node& node, Problem problem, int position) {
         refs_[size_t(v)] = {new_buffer(0, last_reader_[size_t(v)]), 0, Layout(shapes_[size_t(v)]), true};
     return;
   }
+  if (has_bodies(*node.op) && lower_control(node, problem, position)) return;
   Variant variant = best_variant(node, problem);
   Step step;
   step.name = node.name;

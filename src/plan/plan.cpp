@@ -1,3 +1,4 @@
+#include "plan/control.h"
 #include "plan/memory.h"
 #include "plan/state.h"
 
@@ -90,6 +91,18 @@ std::string text_of(const Place& place) {
 }  // namespace
 
 std::string Plan::text() const {
+  const auto kind_of = [](const Step& step) -> std::string_view {
+    switch (step.kind) {
+      case Step::Kind::kCopy:
+        return "copy";
+      case Step::Kind::kBranch:
+        return "branch";
+      case Step::Kind::kLoop:
+        return "loop";
+      default:
+        return "kernel";
+    }
+  };
   std::string out = fmt::format("plan: {} steps, {} slots, arena {} bytes, constants {} bytes, {} threads\n",
                                 steps.size(), slots.size(), arena_bytes, constant_bytes(), threads);
   for (size_t s = 0; s < slots.size(); ++s) {
@@ -98,14 +111,21 @@ std::string Plan::text() const {
   }
   for (size_t s = 0; s < steps.size(); ++s) {
     const Step& step = steps[s];
-    out += fmt::format("  step {}: {} {} '{}' (", s, step.kind == Step::Kind::kCopy ? "copy" : "kernel",
-                       step.call.kernel->name, step.name);
+    out += fmt::format("  step {}: {} {} '{}' (", s, kind_of(step), step.call.kernel->name, step.name);
     for (size_t i = 0; i < step.inputs.size(); ++i) out += (i ? ", " : "") + text_of(step.inputs[i]);
     out += ") -> (";
     for (size_t o = 0; o < step.outputs.size(); ++o) out += (o ? ", " : "") + text_of(step.outputs[o]);
     out += ")";
     if (step.workspace_slot >= 0) out += fmt::format(" workspace slot {}", step.workspace_slot);
     out += "  " + step.call.problem.text() + "\n";
+    for (const PlannedBody& body : planned_bodies(step)) {
+      const std::string inner = body.plan ? body.plan->text() : "none: " + body.why_not + "\n";
+      for (size_t at = 0; at < inner.size();) {
+        const size_t end = std::min(inner.find('\n', at), inner.size());
+        out += fmt::format("    {}{}\n", at == 0 ? body.label + ": " : "", inner.substr(at, end - at));
+        at = end + 1;
+      }
+    }
   }
   return out;
 }
