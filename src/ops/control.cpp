@@ -361,9 +361,9 @@ constexpr OpSchema kIf = {
     .cost = control_cost,
     .reference = control_reference,
     .no_gradient = kWhyNoGradient,
-    .samples = {"cond=bool[] captured1=f32[2,3] then_branch=twice else_branch=negated",
-                "cond=bool[1] captured1=f32[0,5] then_branch=negated else_branch=twice",
-                "cond=bool[] captured1=i64[4] then_branch=twice else_branch=twice"},
+    .samples = {"cond=bool[] captured0=f32[2,3] then_branch=twice else_branch=negated",
+                "cond=bool[1] captured0=f32[0,5] then_branch=negated else_branch=twice",
+                "cond=bool[] captured0=i64[4] then_branch=twice else_branch=twice"},
 };
 
 constexpr OpSchema kLoop = {
@@ -381,9 +381,9 @@ constexpr OpSchema kLoop = {
     .cost = control_cost,
     .reference = control_reference,
     .no_gradient = kWhyNoGradient,
-    .samples = {"M=i64{3} initial1=f32[2,3] body=doubling outputs=2",
-                "M=i64{0} initial1=f32[4] body=doubling outputs=2", "M=i64{5} initial1=f32[] body=doubling outputs=2",
-                "M=i64{4} initial1=f32[1,2] body=growing outputs=1"},
+    .samples = {"M=i64{3} initial0=f32[2,3] body=doubling outputs=2",
+                "M=i64{0} initial0=f32[4] body=doubling outputs=2", "M=i64{5} initial0=f32[] body=doubling outputs=2",
+                "M=i64{4} initial0=f32[1,2] body=growing outputs=1"},
 };
 
 constexpr OpSchema kScan = {
@@ -407,10 +407,10 @@ constexpr OpSchema kScan = {
     .cost = control_cost,
     .reference = control_reference,
     .no_gradient = kWhyNoGradient,
-    .samples = {"initial1=f32[2] initial2=f32[3,2] body=summing num_scan_inputs=1 outputs=2",
-                "initial1=f32[2] initial2=f32[2,5] body=summing num_scan_inputs=1 scan_input_axes=-1 "
+    .samples = {"initial0=f32[2] initial1=f32[3,2] body=summing num_scan_inputs=1 outputs=2",
+                "initial0=f32[2] initial1=f32[2,5] body=summing num_scan_inputs=1 scan_input_axes=-1 "
                 "scan_input_directions=1 scan_output_axes=1 scan_output_directions=1 outputs=2",
-                "initial1=f32[0] initial2=f32[4,0] body=summing num_scan_inputs=1 outputs=2"},
+                "initial0=f32[0] initial1=f32[4,0] body=summing num_scan_inputs=1 outputs=2"},
 };
 
 constexpr const OpSchema* kOps[] = {&kIf, &kLoop, &kScan};

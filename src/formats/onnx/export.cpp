@@ -7,6 +7,7 @@
 #include "formats/onnx/attribute_proto.h"
 #include "formats/onnx/node_writer.h"
 #include "ir/builder.h"
+#include "ir/control.h"
 #include "ridgeline/error.h"
 
 namespace ridgeline {
@@ -89,8 +90,9 @@ class Exporter {
       writer_.reserve(value.name);
       names[v] = value.name;
       writer_.need(opset_of(value.dtype()));
-      if (value.is_constant() && !value.is_input && graph_.uses(v) > 0)
-        writer_.add_weight(value.name, value.info.constant);
+      if (!value.is_constant() || value.is_input || graph_.uses(v) == 0) continue;
+      writer_.add_weight(value.name, value.info.constant);
+      if (value.constant_id != 0) weight_names_.emplace(value.constant_id, value.name);
     }
     return names;
   }
@@ -156,7 +158,16 @@ class Exporter {
       fail(ErrorCode::kUnsupported, "node '{}' ({}): this fused operator has no form in ONNX: unsupported", node.name,
            node.op->name);
     }
+    const bool bodies = has_bodies(*node.op);
+    std::vector<onnx::AttributeProto> subgraphs;
+    if (bodies) {
+      const int captures = node.is("If") ? int(inputs.size()) - 1 : int(node.attributes.integer(kCaptures, 0));
+      const size_t own = inputs.size() - size_t(captures);
+      for (const std::string_view key : bodies_of(*node.op)) subgraphs.push_back(subgraph(node, key, inputs, own));
+      inputs.resize(own);
+    }
     onnx::NodeProto& proto = writer_.node(std::string(node.op->name), std::move(inputs), outputs, node.name);
+    for (onnx::AttributeProto& each : subgraphs) *proto.add_attribute() = std::move(each);
     if (standard) {
       writer_.need(opset_of(node));
     } else {
@@ -164,10 +175,69 @@ class Exporter {
       uses_microsoft_ = true;
     }
     for (const auto& [name, value] : node.attributes) {
+      if (bodies && (name == kCaptures || std::holds_alternative<std::shared_ptr<const Graph>>(value))) continue;
       const auto* spec = std::find_if(node.op->attributes.begin(), node.op->attributes.end(),
                                       [&, n = std::string_view(name)](const AttributeSpec& s) { return s.name == n; });
       put_attribute(name, value, spec == node.op->attributes.end() ? nullptr : spec, proto);
     }
+  }
+
+  /// A body as an attribute: what it captures is read from the graphs around it by name, its weights are the model's.
+  onnx::AttributeProto subgraph(const Node& node, std::string_view key, const std::vector<std::string>& inputs,
+                                size_t own_inputs) {
+    const Graph& body = body_of(node.attributes, key);
+    onnx::AttributeProto attribute;
+    attribute.set_name(std::string(key));
+    attribute.set_type(onnx::AttributeProto::GRAPH);
+    onnx::GraphProto& proto = *attribute.mutable_g();
+    proto.set_name(writer_.fresh(node.name + "/" + body_label(key)));
+    onnx::GraphProto* const around = writer_.enter(&proto);
+    Names names;
+    const size_t formals = node.is("If") ? 0 : own_inputs;
+    for (size_t i = 0; i < body.inputs.size(); ++i) {
+      const Value& value = body.value(body.inputs[i]);
+      if (i >= formals) {
+        names[body.inputs[i]] = inputs[own_inputs + i - formals];
+        continue;
+      }
+      const std::string& name = names[body.inputs[i]] = writer_.fresh(value.name);
+      describe_type(value, name, node.is("Loop") && i < 2, *proto.add_input());
+    }
+    for (ValueId v = 0; v < body.value_count(); ++v) {
+      const Value& value = body.value(v);
+      if (names.count(v) || (body.uses(v) == 0 && value.producer == kNoNode)) continue;
+      if (value.is_constant() && value.constant_id != 0) {
+        std::string& known = weight_names_[value.constant_id];
+        if (known.empty()) writer_.add_weight(known = writer_.fresh(value.name), value.info.constant);
+        names[v] = known;
+        continue;
+      }
+      names[v] = writer_.fresh(value.name);
+      if (value.is_constant()) writer_.add_weight(names[v], value.info.constant);
+    }
+    for (const NodeId id : body.order()) add(body, body.node(id), names);
+    std::unordered_set<ValueId> seen;
+    for (const ValueId v : body.outputs) {
+      std::string name = names.at(v);
+      if (body.value(v).producer == kNoNode || !seen.insert(v).second) {  // readers want a node's result of its own
+        name = writer_.fresh(name);
+        writer_.node("Identity", {names.at(v)}, {name}, name);
+      }
+      describe_type(body.value(v), name, false, *proto.add_output());
+    }
+    writer_.enter(around);
+    return attribute;
+  }
+
+  /// Shapes may change from one iteration to the next; those of a Loop's counter and condition do not.
+  static void describe_type(const Value& value, const std::string& name, bool shape, onnx::ValueInfoProto& out) {
+    out.set_name(name);
+    if (value.dtype() == DType::kNone) return;
+    auto& type = *out.mutable_type()->mutable_tensor_type();
+    type.set_elem_type(info(value.dtype()).onnx_id);
+    if (!shape || !value.info.shape) return;
+    type.mutable_shape();
+    for (size_t i = 0; i < value.info.shape->size(); ++i) type.mutable_shape()->add_dim()->set_dim_value(1);
   }
 
   void add_decomposition(const Graph& graph, const Node& node, const std::vector<std::string>& inputs,
@@ -242,6 +312,7 @@ class Exporter {
   const Graph& graph_;
   onnx::ModelProto model_;
   NodeWriter writer_;
+  std::unordered_map<uint64_t, std::string> weight_names_;  // by the constant's identity
   bool uses_microsoft_ = false;
 };
 
@@ -256,6 +327,10 @@ std::string node_without_onnx_form(const Graph& graph) {
     const Node& node = graph.node(id);
     if (!node.op->is_elementwise() && !has_onnx_form(*node.op))
       return fmt::format("node '{}' ({})", node.name, node.op->name);
+    for (const std::string_view key : bodies_of(*node.op)) {
+      std::string inner = node_without_onnx_form(body_of(node.attributes, key));
+      if (!inner.empty()) return inner;
+    }
   }
   return {};
 }

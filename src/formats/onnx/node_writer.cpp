@@ -128,7 +128,7 @@ std::string NodeWriter::fresh(const std::string& stem) {
 
 onnx::NodeProto& NodeWriter::node(const std::string& op, std::vector<std::string> inputs,
                                   std::vector<std::string> outputs, const std::string& name) {
-  onnx::NodeProto& out = *graph_.add_node();
+  onnx::NodeProto& out = *graph_->add_node();
   while (!inputs.empty() && inputs.back().empty()) inputs.pop_back();
   while (!outputs.empty() && outputs.back().empty()) outputs.pop_back();
   for (std::string& input : inputs) out.add_input(std::move(input));
@@ -172,7 +172,7 @@ std::string NodeWriter::integers(const std::vector<int64_t>& values) {
 
 std::string NodeWriter::cast(const std::string& value, DType to, const std::string& prefix) {
   const std::string out = call("Cast", {value}, prefix);
-  set_integer(*graph_.mutable_node(graph_.node_size() - 1), "to", info(to).onnx_id);
+  set_integer(*graph_->mutable_node(graph_->node_size() - 1), "to", info(to).onnx_id);
   return out;
 }
 
@@ -221,13 +221,13 @@ std::string NodeWriter::instruction(const Program& p, const Instruction& in, con
       return call("Mod", args, prefix);
     case ScalarOp::kFmod: {
       const std::string out = call("Mod", args, prefix);
-      set_integer(*graph_.mutable_node(graph_.node_size() - 1), "fmod", 1);
+      set_integer(*graph_->mutable_node(graph_->node_size() - 1), "fmod", 1);
       return out;
     }
     case ScalarOp::kShiftLeft:
     case ScalarOp::kShiftRight: {
       const std::string out = call("BitShift", args, prefix);
-      onnx::AttributeProto& direction = *graph_.mutable_node(graph_.node_size() - 1)->add_attribute();
+      onnx::AttributeProto& direction = *graph_->mutable_node(graph_->node_size() - 1)->add_attribute();
       direction.set_name("direction");
       direction.set_type(onnx::AttributeProto::STRING);
       direction.set_s(in.op == ScalarOp::kShiftLeft ? "LEFT" : "RIGHT");
@@ -247,7 +247,7 @@ std::string NodeWriter::instruction(const Program& p, const Instruction& in, con
 void NodeWriter::program(const Program& p, const std::vector<std::string>& inputs,
                          const std::vector<std::string>& outputs, const std::string& prefix,
                          const std::vector<Extents>* input_shapes, const Extents* shape) {
-  const int first_node = graph_.node_size();
+  const int first_node = graph_->node_size();
   std::vector<std::string> operands = inputs;
   for (const ProgramConstant& c : p.constants) operands.push_back(scalar(c.dtype, c.f, c.i));
   for (const Instruction& in : p.code) operands.push_back(instruction(p, in, operands, prefix));
@@ -272,8 +272,8 @@ void NodeWriter::program(const Program& p, const std::vector<std::string>& input
 // The last node of a program writes its output's name itself; false if the value is an output already.
 bool NodeWriter::rename(int first_node, const std::string& from, const std::string& to) {
   if (!names_.count(from) || renamed_.count(from)) return false;
-  for (int i = first_node; i < graph_.node_size(); ++i) {
-    onnx::NodeProto& each = *graph_.mutable_node(i);
+  for (int i = first_node; i < graph_->node_size(); ++i) {
+    onnx::NodeProto& each = *graph_->mutable_node(i);
     for (std::string& input : *each.mutable_input()) {
       if (input == from) input = to;
     }

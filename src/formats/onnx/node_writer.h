@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "formats/onnx/model_writer.h"
@@ -15,7 +16,9 @@ namespace ridgeline {
 
 class NodeWriter {
  public:
-  explicit NodeWriter(onnx::GraphProto& graph) : graph_(graph) {}
+  explicit NodeWriter(onnx::GraphProto& graph) : graph_(&graph) {}
+  /// Nodes go into another graph from now on: a subgraph. Returns the one before. Weights stay with the model's graph.
+  onnx::GraphProto* enter(onnx::GraphProto* graph) { return std::exchange(graph_, graph); }
 
   void reserve(const std::string& name) { names_.insert(name); }
   std::string fresh(const std::string& stem);
@@ -43,7 +46,7 @@ class NodeWriter {
   bool rename(int first_node, const std::string& from, const std::string& to);
   std::string cast(const std::string& value, DType to, const std::string& prefix);
 
-  onnx::GraphProto& graph_;
+  onnx::GraphProto* graph_;
   std::unordered_set<std::string> names_;
   std::unordered_set<std::string> renamed_;  // outputs of programs
   std::map<std::string, int> next_;
