@@ -50,7 +50,7 @@ std::optional<int64_t> known_trips(const Graph& graph, const Node& node, const L
 ValueId add_op(Graph& graph, const Node& from, std::string_view op, std::vector<ValueId> inputs,
                Attributes attributes = {}) {
   const NodeId id = graph.add_node(*find_op(op), std::move(inputs), std::move(attributes), 1, {},
-                                   fmt::format("{}/{}", from.name, op));
+                                   fmt::format("{}/{}_{}", from.name, op, graph.node_capacity()));
   graph.node(id).origin = from.origin;
   return graph.node(id).output();
 }
