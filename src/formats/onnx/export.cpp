@@ -201,7 +201,7 @@ class Exporter {
         continue;
       }
       const std::string& name = names[body.inputs[i]] = writer_.fresh(value.name);
-      describe_type(value, name, node.is("Loop") && i < 2, *proto.add_input());
+      describe_type(value, name, node.is("Scan") || i < 2, *proto.add_input());
     }
     for (ValueId v = 0; v < body.value_count(); ++v) {
       const Value& value = body.value(v);
@@ -223,13 +223,14 @@ class Exporter {
         name = writer_.fresh(name);
         writer_.node("Identity", {names.at(v)}, {name}, name);
       }
-      describe_type(body.value(v), name, false, *proto.add_output());
+      describe_type(body.value(v), name, node.is("Scan"), *proto.add_output());
     }
     writer_.enter(around);
     return attribute;
   }
 
-  /// Shapes may change from one iteration to the next; those of a Loop's counter and condition do not.
+  /// Shapes in a Loop may change from one iteration to the next, all but the counter's and condition's; a Scan's do
+  /// not, and ONNX Runtime asks for them.
   static void describe_type(const Value& value, const std::string& name, bool shape, onnx::ValueInfoProto& out) {
     out.set_name(name);
     if (value.dtype() == DType::kNone) return;
@@ -237,7 +238,10 @@ class Exporter {
     type.set_elem_type(info(value.dtype()).onnx_id);
     if (!shape || !value.info.shape) return;
     type.mutable_shape();
-    for (size_t i = 0; i < value.info.shape->size(); ++i) type.mutable_shape()->add_dim()->set_dim_value(1);
+    for (const Dim& dim : *value.info.shape) {
+      auto& to = *type.mutable_shape()->add_dim();
+      if (dim.known()) to.set_dim_value(dim.value());
+    }
   }
 
   void add_decomposition(const Graph& graph, const Node& node, const std::vector<std::string>& inputs,
