@@ -12,8 +12,8 @@ namespace {
 
 // An input that is read by extent alone or kept as numbers: printed with its content.
 bool prints_content(const Operand& operand) {
-  return operand.constant && is_integer(operand.dtype) && operand.constant.rank() <= 1 &&
-         operand.constant.elements() <= 16;
+  return operand.constant && (is_integer(operand.dtype) || operand.dtype == DType::kBool) &&
+         operand.constant.rank() <= 1 && operand.constant.elements() <= 16;
 }
 
 std::string input_name(const OpSchema& op, int i) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "ops/families.h"
 
 namespace ridgeline {
 
@@ -20,14 +21,19 @@ constexpr std::span<const OpSchema* const> (*kFamilies[])() = {elementwise_ops,
                                                                movement_blocks_ops,
                                                                movement_gather_ops,
                                                                movement_resize_ops,
+                                                               movement_sample_ops,
+                                                               movement_select_ops,
                                                                reduce_ops,
+                                                               reduce_products_ops,
                                                                softmax_ops,
                                                                normalize_ops,
                                                                normalize_channels_ops,
                                                                matmul_ops,
                                                                low_bit_ops,
                                                                conv_ops,
+                                                               conv_columns_ops,
                                                                pool_ops,
+                                                               pool_regions_ops,
                                                                attention_ops,
                                                                attention_standard_ops,
                                                                rotary_ops,

@@ -38,6 +38,10 @@ bool may_fold(const Graph& graph, const Node& node) {
     return std::all_of(node.inputs.begin(), node.inputs.end(),
                        [&](ValueId v) { return v == kNoValue || graph.constant(v); });
   }
+  // References hold floats as numbers, which makes a signalling NaN quiet: bits are left to the kernel.
+  if (node.is("BitCast") &&
+      (is_float(graph.value(node.output()).dtype()) || is_float(graph.value(node.input(0)).dtype())))
+    return false;
   int64_t in_bytes = 0, out_bytes = 0;
   for (ValueId v : node.inputs) {
     if (v == kNoValue) continue;

@@ -100,6 +100,30 @@ Tensor fill_tuples(const Operand& operand, const Extents& data, int64_t batch, R
   return t;
 }
 
+// Boxes about the size of an image of [N, C, H, W], some beyond its ends; five numbers name the image first.
+Tensor fill_regions(const Operand& operand, const Extents& image, Random random) {
+  Tensor t(operand.dtype, operand.shape());
+  const int64_t columns = std::max<int64_t>(1, operand.shape().back());
+  for (int64_t k = 0; k < t.elements(); ++k) {
+    const int64_t at = k % columns - (columns - 4);  // x1, y1, x2, y2
+    if (at < 0) {
+      store_f64(t.dtype(), t.data(), k, double(random.below(std::max<int64_t>(1, image[0]))));
+      continue;
+    }
+    const double extent = double(image[at % 2 == 0 ? 3 : 2]), part = double(random.below(64)) / 64;
+    store_f64(t.dtype(), t.data(), k, at < 2 ? (part * 0.75 - 0.125) * extent : (part + 0.375) * extent);
+  }
+  return t;
+}
+
+// Places in what MaxUnpool makes, without its output_shape: distinct as long as there are enough.
+Tensor fill_places(const Operand& operand, const Extents& made, Random random) {
+  Tensor t(operand.dtype, operand.shape());
+  const int64_t most = std::max<int64_t>(1, std::min(element_count(made), t.elements())), start = random.below(most);
+  for (int64_t k = 0; k < t.elements(); ++k) store_i64(t.dtype(), t.data(), k, (start + k) % most);
+  return t;
+}
+
 Tensor fill_one(const Problem& problem, int i, Mode mode, Random random) {
   const Operand& operand = problem.input(i);
   const OpSchema& op = *problem.op;
@@ -118,6 +142,9 @@ Tensor fill_one(const Problem& problem, int i, Mode mode, Random random) {
     const size_t axis = scatter ? size_t(positive_axis(problem.integer("axis"), int(cache.size()))) : 2;
     return fill_indices(operand, cache[axis] - rows[scatter ? axis : 1] + 1, 0, random, false);
   }
+  if (name == "batch_indices") return fill_indices(operand, problem.input(0).shape()[0], 0, random, false);
+  if (name == "rois") return fill_regions(operand, problem.input(0).shape(), random);
+  if (op.name == "MaxUnpool" && i == 1) return fill_places(operand, problem.output().shape(), random);
   if (op.family == "loss" && i == 1)
     return fill_indices(operand, problem.input(0).shape()[1], 0, random, false);  // classes
   if (is_float(operand.dtype)) {

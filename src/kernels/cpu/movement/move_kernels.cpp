@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/elementwise/stream.h"
 #include "kernels/cpu/movement/moves.h"
+#include "kernels/cpu/movement/select_kernels.h"
 #include "ops/moves.h"
 
 namespace ridgeline::cpu {
@@ -78,6 +79,7 @@ constexpr Kernel mover(std::string_view name, std::string_view op, Support (*sup
 }  // namespace
 
 constinit const Kernel kCopyKernel = mover("cpu.copy", "Copy", basic, prepare<plan_copy>);
+constinit const Kernel kBitCastKernel = mover("cpu.bit_cast", "BitCast", basic, prepare<plan_copy>);
 constinit const Kernel kIdentityKernel = mover("cpu.identity", "Identity", basic, prepare<plan_copy>);
 constinit const Kernel kTransposeKernel = mover("cpu.transpose", "Transpose", basic, prepare<plan_transpose>);
 constinit const Kernel kReshapeKernel = mover("cpu.reshape", "Reshape", supports_reshape, prepare<plan_reshape>);
