@@ -173,7 +173,9 @@ void copy_elements(const TensorView& from, const TensorView& to) {
       source += index[a] * from.layout.strides[a];
       target += index[a] * to.layout.strides[a];
     }
-    if (size == 0) {
+    if (size == 0 && is_float(from.dtype)) {
+      store_f64(to.dtype, to.data, target, load_f64(from.dtype, from.data, source));
+    } else if (size == 0) {
       store_i64(to.dtype, to.data, target, load_i64(from.dtype, from.data, source));
     } else {
       std::memcpy(to.as<char>() + target * size, from.as<char>() + source * size, size_t(size));

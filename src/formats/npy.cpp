@@ -230,7 +230,8 @@ Tensor read_npy(const std::string& path) {
 
 void write_npy(const Tensor& tensor, const std::string& path) {
   if (code_of(tensor.dtype()).empty()) {
-    const DType other = is_float(tensor.dtype()) ? DType::kF32 : tensor.dtype() == DType::kU4 ? DType::kU8 : DType::kI8;
+    const DTypeInfo& type = info(tensor.dtype());
+    const DType other = type.is_float ? DType::kF32 : type.is_signed ? DType::kI8 : DType::kU8;
     return write_npy(converted(tensor, other), path);
   }
   std::string shape;

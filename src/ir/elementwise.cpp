@@ -109,6 +109,18 @@ Program cast(const OpSchema& op, const Attributes& attributes, std::span<const D
   return p;
 }
 
+// Of integers in double: the bounds and the bias need not be whole. The result is truncated.
+Program shrink_integers(const OpSchema& op, const Attributes& attributes, DType dtype) {
+  const double lambd = schema_number(op, attributes, "lambd"), bias = schema_number(op, attributes, "bias");
+  const std::array<ProgramInput, 1> x = {{{"x", dtype}}};
+  return Program::parse(
+      fmt::format(
+          "t0 = cast_f64(x); cast_{}(select(t0 < ({:.17f}), t0 + ({:.17f}), select(t0 > ({:.17f}), t0 - ({:.17f}), "
+          "t0 * 0)))",
+          name(dtype), -lambd, bias, lambd, bias),
+      x, DType::kF64);
+}
+
 Program is_infinite(bool negative, bool positive, DType dtype) {
   if (negative && positive) return Program::parse("isinf(x)", std::array<std::string_view, 1>{"x"}, dtype);
   if (!negative && !positive) return Program::parse("x < -inf", std::array<std::string_view, 1>{"x"}, dtype);
@@ -135,6 +147,7 @@ Program program_of(const OpSchema& op, const Attributes& attributes, std::span<c
   if (name == "IsInf")
     return is_infinite(schema_integer(op, attributes, "detect_negative") != 0,
                        schema_integer(op, attributes, "detect_positive") != 0, dtypes[0]);
+  if (name == "Shrink" && is_integer(dtypes[0])) return shrink_integers(op, attributes, dtypes[0]);
   if (name == "Mod") {
     Program p = with_inputs(dtypes);
     p.outputs = {emit(p, schema_integer(op, attributes, "fmod") ? ScalarOp::kFmod : ScalarOp::kMod, dtypes[0], 0, 1)};

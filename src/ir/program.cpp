@@ -162,7 +162,7 @@ namespace {
 // wherever a value lies between two: the standard's roundings stay one by one, so that a fused chain equals its nodes
 // bit for bit.
 bool quantizes(const Program& p) {
-  const auto narrow = [](DType t) { return !is_float(t) && t != DType::kBool && info(t).bits <= 32; };
+  const auto narrow = [](DType t) { return is_float(t) ? info(t).bits <= 8 : t != DType::kBool && info(t).bits <= 32; };
   return std::any_of(p.code.begin(), p.code.end(), [&](const Instruction& in) {
     return in.op == ScalarOp::kCast &&
            ((narrow(in.dtype) && is_float(p.dtype_of(in.a))) || (is_float(in.dtype) && narrow(p.dtype_of(in.a))));

@@ -44,7 +44,8 @@ double float_op(ScalarOp op, double a, double b, double c) {
       return a / b;
     case ScalarOp::kMod: {
       const double r = std::fmod(a, b);
-      return r != 0 && ((r < 0) != (b < 0)) ? r + b : r;
+      if (r == 0) return std::copysign(r, b);
+      return (r < 0) != (b < 0) ? r + b : r;
     }
     case ScalarOp::kFmod:
       return std::fmod(a, b);
@@ -195,7 +196,7 @@ int64_t integer_op(ScalarOp op, DType dtype, int64_t a, int64_t b, int64_t c) {
       return ~a;
     case ScalarOp::kShiftLeft:
       return uint64_t(b) >= 64 ? 0 : wrapping(uint64_t(a) << b);
-    case ScalarOp::kShiftRight:  // of the unsigned types the standard has; a signed one shifts in its sign
+    case ScalarOp::kShiftRight:  // a signed one shifts in its sign
       return is_signed ? a >> std::min<uint64_t>(uint64_t(b), 63) : uint64_t(b) >= 64 ? 0 : wrapping(uint64_t(a) >> b);
     default:
       return 0;

@@ -127,7 +127,8 @@ Operand4 unpacked(const Reference& c, int input, int past, int64_t heads) {
 double mask_at(const RefArray& mask, const Extents& at) {
   if (mask.rank() > 0 && mask.dim(-1) != 1 && at.back() >= mask.dim(-1)) return -INFINITY;
   const int64_t k = broadcast_index(mask.shape, at);
-  return mask.is_float() ? mask.f[size_t(k)] : mask.i[size_t(k)] ? 0 : -INFINITY;
+  if (mask.dtype != DType::kBool) return mask.number(k);
+  return mask.i[size_t(k)] ? 0 : -INFINITY;
 }
 
 void attention_reference(Reference& c) {
@@ -218,7 +219,7 @@ constinit const OpSchema kAttention = {
     .inputs = {{"Q", kFloats},
                {"K", kFloats, "Q"},
                {"V", kFloats},
-               {"attn_mask", kFloats | kBools, "", true},
+               {"attn_mask", kAll, "", true},
                {"past_key", kFloats, "K", true},
                {"past_value", kFloats, "V", true},
                {"nonpad_kv_seqlen", kInt64, "", true}},

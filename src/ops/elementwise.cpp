@@ -113,10 +113,11 @@ constinit const OpSchema kThresholdedRelu =
         .ulps(0);
 // Unsigned types are left out: -lambd has no value there.
 constinit const OpSchema kShrink = unary("Shrink", "select(x < -lambd, x + bias, select(x > lambd, x - bias, 0))",
-                                         kSignedNumbers, "x + bias for x < -lambd, x - bias for x > lambd, else 0")
+                                         kNumbers, "x + bias for x < -lambd, x - bias for x > lambd, else 0")
                                        .attributes({{"lambd", 0.5}, {"bias", 0.0}})
                                        .versions({9})
-                                       .samples({"x=f32[2,3,65]", "x=f16[7] lambd=1 bias=1.5", "x=f32[0,3]"})
+                                       .samples({"x=f32[2,3,65]", "x=f16[7] lambd=1 bias=1.5", "x=f32[0,3]",
+                                                 "x=u8[9] lambd=1.5 bias=1.5", "x=i32[3,5]"})
                                        .ulps(1);
 constinit const OpSchema kGelu =
     unary("Gelu",
@@ -155,7 +156,7 @@ void infer_onto_first(Infer& i) {
 constexpr OpSchema prelu() {
   OpSchema s = elementwise("PRelu", {{"select(x < 0, slope * x, x)"}},
                            "x, or slope * x for x < 0; slope broadcasts to x; He et al., 2015",
-                           {{"x", kSignedNumbers}, {"slope", kSignedNumbers, "x"}})
+                           {{"x", kNumbers}, {"slope", kNumbers, "x"}})
                    .versions({1, 6, 7, 9, 16})
                    .samples({"x=f32[2,3,65] slope=f32[65]", "x=f32[4,3,5] slope=f32[3,1]", "x=f32[0,2] slope=f32[1]",
                              "x=bf16[7] slope=bf16[]"})

@@ -31,11 +31,6 @@ void infer_bit_shift(Infer& i) {
   infer_elementwise(i);
 }
 
-void infer_mod(Infer& i) {
-  i.require(i.flag("fmod") || !is_float(i.dtype(0)), "fmod = 0 is for integers; allowed for floats: fmod = 1");
-  infer_elementwise(i);
-}
-
 constexpr OpSchema with_infer(OpSchema s, void (*infer)(Infer&)) {
   s.infer = infer;
   return s;
@@ -74,24 +69,26 @@ constinit const OpSchema kBitwiseXor =
     binary("BitwiseXor", "bitxor(x, y)", kIntegers, "bits in one of both").versions({18}).ulps(0);
 constinit const OpSchema kBitwiseNot =
     unary("BitwiseNot", "bitnot(x)", kIntegers, "every bit turned").versions({18}).ulps(0);
-constinit const OpSchema kBitShift =
-    with_infer(binary("BitShift", StaticList<Expression, 3>{}, kUnsigned,
-                      "x shifted by y bits; zeros come in; y beyond the width gives 0")
-                   .attributes({required("direction", AttributeType::kString)})
-                   .versions({11})
-                   .samples({"x=u32[2,3,65] y=u32[65] direction=LEFT", "x=u8[4,1] y=u8[3] direction=RIGHT",
-                             "x=u64[] y=u64[0,2] direction=LEFT"})
-                   .no_gradient(kNoGradientDiscrete)
-                   .ulps(0),
-               infer_bit_shift);
+constinit const OpSchema kBitShift = with_infer(
+    binary("BitShift", StaticList<Expression, 3>{}, kIntegers,
+           "x shifted by y bits; zeros come in, to the right of a signed x its sign; y below 0 or beyond the "
+           "width shifts every bit out")
+        .attributes({required("direction", AttributeType::kString)})
+        .versions({11, 28})
+        .samples({"x=u32[2,3,65] y=u32[65] direction=LEFT", "x=u8[4,1] y=u8[3] direction=RIGHT",
+                  "x=u64[] y=u64[0,2] direction=LEFT", "x=i32[2,3,65] y=i32[65] direction=RIGHT",
+                  "x=i8[4,1] y=i8[3] direction=LEFT", "x=i64[7] y=i64[] direction=RIGHT"})
+        .no_gradient(kNoGradientDiscrete)
+        .ulps(0),
+    infer_bit_shift);
 
-constinit const OpSchema kIsNaN = unary("IsNaN", "isnan(x)", kFloats, "whether x is NaN")
+constinit const OpSchema kIsNaN = unary("IsNaN", "isnan(x)", kFloats | kFloat8, "whether x is NaN")
                                       .versions({9, 13, 20})
                                       .result(DType::kBool)
                                       .ulps(0)
                                       .no_gradient(kNoGradientDiscrete);
 constinit const OpSchema kIsInf =
-    unary("IsInf", StaticList<Expression, 3>{}, kFloats, "whether x is infinite, of the signs asked for")
+    unary("IsInf", StaticList<Expression, 3>{}, kFloats | kFloat8, "whether x is infinite, of the signs asked for")
         .attributes({{"detect_negative", 1}, {"detect_positive", 1}})
         .versions({10, 20})
         .result(DType::kBool)
@@ -100,14 +97,14 @@ constinit const OpSchema kIsInf =
         .ulps(0);
 
 constinit const OpSchema kMod =
-    with_infer(binary("Mod", StaticList<Expression, 3>{}, kNumbers,
-                      "remainder of x / y with the sign of y; fmod = 1: with the sign of x")
-                   .attributes({{"fmod", 0}})
-                   .versions({10, 13})
-                   .samples({"x=i32[2,3,65] y=i32[65]", "x=f32[4,1] y=f32[3] fmod=1", "x=i64[] y=i64[0,2] fmod=1"})
-                   .no_gradient("piecewise linear with jumps; no framework differentiates the standard's integer form")
-                   .ulps(1),
-               infer_mod);
+    binary("Mod", StaticList<Expression, 3>{}, kNumbers,
+           "remainder of x / y with the sign of y, that of a zero too; fmod = 1: with the sign of x")
+        .attributes({{"fmod", 0}})
+        .versions({10, 13, 28})
+        .samples({"x=i32[2,3,65] y=i32[65]", "x=f32[4,1] y=f32[3] fmod=1", "x=i64[] y=i64[0,2] fmod=1",
+                  "x=f32[2,3,65] y=f32[65]", "x=f16[5,1] y=f16[3]"})
+        .no_gradient("piecewise linear with jumps; no framework differentiates the standard's integer form")
+        .ulps(1);
 
 // The base and the exponent may be of different types; the result is of the base's.
 constinit const OpSchema kPow =
@@ -153,7 +150,7 @@ constinit const OpSchema kCast =
         "input in another type: floats round to even, float to integer truncates and saturates, nonzero is true",
         {{"input", kAny}})
         .attributes({required("to", AttributeType::kInt), {"saturate", 1}, {"round_mode", "up"}})
-        .versions({1, 6, 9, 13, 19, 21, 23, 24})
+        .versions({1, 6, 9, 13, 19, 21, 23, 24, 25, 28})
         .samples({"input=f32[2,3,65] to=10", "input=f32[7] to=7", "input=i64[3,0] to=1", "input=bool[5] to=1",
                   "input=u8[2] to=9"})
         .ulps(0);

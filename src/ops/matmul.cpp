@@ -157,6 +157,7 @@ void product_gradient(Gradient& g, bool trans_a, bool trans_b, double alpha) {
 constexpr TypeSet kProducts =
     kFloats | type_bit(DType::kI32) | type_bit(DType::kI64) | type_bit(DType::kU32) | type_bit(DType::kU64);
 constexpr TypeSet kBytes = type_bit(DType::kI8) | type_bit(DType::kU8);
+constexpr TypeSet kQuantized = kBytes | kFloat8;
 
 void reject_batch_transposes(const Infer& i) {
   for (std::string_view name : {"transBatchA", "transBatchB"})
@@ -246,6 +247,45 @@ void shifted_product(const Reference& c, int a, int b, int a_zero, int b_zero, s
   for (size_t k = 0; k < x.size(); ++k) x[k] -= za[k / size_t(o.k) % size_t(o.m)];
   for (size_t k = 0; k < y.size(); ++k) y[k] -= zb[k % size_t(o.n)];
   multiply(c, bits(x), bits(y), bits(out), o, uint64_t(1));
+}
+
+/// The same of two tensors of 8-bit floats.
+std::vector<double> shifted_product(const Reference& c, const Operands& o) {
+  const auto shifted = [&](int input, int zero, auto slice) {
+    const RefArray &x = c.in[size_t(input)], &z = c.in[size_t(zero)];
+    std::vector<double> out(size_t(x.elements()));
+    for (size_t k = 0; k < out.size(); ++k)
+      out[k] = x.number(int64_t(k)) - z.number(z.elements() == 1 ? 0 : int64_t(slice(k)));
+    return out;
+  };
+  const std::vector<double> a = shifted(0, 2, [&](size_t k) { return k / size_t(o.k) % size_t(o.m); }),
+                            b = shifted(3, 5, [&](size_t k) { return k % size_t(o.n); });
+  std::vector<double> sums(size_t(c.out[0].elements()));
+  multiply(c, a.data(), b.data(), sums.data(), o, 1.0);
+  return sums;
+}
+
+void quantized_product_reference(Reference& c) {
+  const Operands o = operands_of(c.in[0].shape, c.in[3].shape, false, false);
+  std::vector<double> sums;
+  if (c.in[0].is_float() || c.in[3].is_float()) {
+    sums = shifted_product(c, o);
+  } else {
+    std::vector<int64_t> whole(size_t(c.out[0].elements()));
+    shifted_product(c, 0, 3, 2, 5, whole, o);
+    sums.assign(whole.begin(), whole.end());
+  }
+  const RefArray &sa = c.in[1], &sb = c.in[4];
+  RefArray& y = c.out[0];
+  const DTypeInfo& type = info(y.dtype);
+  const double most = type.largest, least = type.is_float ? -most : type.is_signed ? -most - 1 : 0;
+  for (size_t k = 0; k < sums.size(); ++k) {
+    const double a = sa.f[sa.elements() == 1 ? 0 : k / size_t(o.n) % size_t(o.m)],
+                 b = sb.f[sb.elements() == 1 ? 0 : k % size_t(o.n)];
+    double v = sums[k] * (a * b / c.in[6].f[0]);
+    if (!type.is_float) v = std::isnan(v) ? 0 : std::nearbyint(v);
+    y.set(int64_t(k), std::clamp(v + c.in[7].number(0), least, most));
+  }
 }
 
 }  // namespace
@@ -373,17 +413,17 @@ constinit const OpSchema kQLinearMatMul = {
     .kind = OpKind::kContraction,
     .doc =
         "The product of two quantized matrices, quantized: round(A x B * (a_scale * b_scale / y_scale)) + "
-        "y_zero_point. Source: ONNX QLinearMatMul-10.",
+        "y_zero_point. Source: ONNX QLinearMatMul-21.",
     .since = 10,
     .versions = {10, 21},
-    .inputs = {{"a", kBytes},
+    .inputs = {{"a", kQuantized},
                {"a_scale", kFloats},
-               {"a_zero_point", kBytes, "a"},
-               {"b", kBytes},
+               {"a_zero_point", kQuantized, "a"},
+               {"b", kQuantized},
                {"b_scale", kFloats},
-               {"b_zero_point", kBytes, "b"},
+               {"b_zero_point", kQuantized, "b"},
                {"y_scale", kFloats},
-               {"y_zero_point", kBytes}},
+               {"y_zero_point", kQuantized}},
     .outputs = {{"y"}},
     .infer =
         [](Infer& i) {
@@ -397,27 +437,16 @@ constinit const OpSchema kQLinearMatMul = {
           infer_product(i, 0, 3, false, false, i.dtype(7));
         },
     .cost = [](const Problem& p) { return product_cost(p, 0, 3, false, false); },
-    .reference =
-        [](Reference& c) {
-          const Operands o = operands_of(c.in[0].shape, c.in[3].shape, false, false);
-          std::vector<int64_t> sums(c.out[0].i.size());
-          shifted_product(c, 0, 3, 2, 5, sums, o);
-          const RefArray &sa = c.in[1], &sb = c.in[4];
-          const double least = c.out[0].dtype == DType::kI8 ? -128 : 0, most = c.out[0].dtype == DType::kI8 ? 127 : 255;
-          for (size_t k = 0; k < sums.size(); ++k) {
-            const double a = sa.f[sa.elements() == 1 ? 0 : k / size_t(o.n) % size_t(o.m)],
-                         b = sb.f[sb.elements() == 1 ? 0 : k % size_t(o.n)];
-            const double y = std::nearbyint(double(sums[k]) * (a * b / c.in[6].f[0])) + double(c.in[7].i[0]);
-            c.out[0].i[k] = int64_t(std::clamp(y, least, most));
-          }
-        },
+    .reference = quantized_product_reference,
     .no_gradient = kNoGradientDiscrete,
     .samples = {"a=u8[7,13] a_scale=f32[] a_zero_point=u8[] b=u8[13,5] b_scale=f32[] b_zero_point=u8[] y_scale=f32[] "
                 "y_zero_point=u8[]",
                 "a=u8[2,3,8] a_scale=f32[1] a_zero_point=u8[1] b=i8[8,4] b_scale=f32[4] b_zero_point=i8[4] "
                 "y_scale=f32[1] y_zero_point=u8[1]",
                 "a=i8[0,4] a_scale=f32[] a_zero_point=i8[] b=i8[4,3] b_scale=f32[] b_zero_point=i8[] y_scale=f32[] "
-                "y_zero_point=i8[]"},
+                "y_zero_point=i8[]",
+                "a=f8e4m3[5,9] a_scale=f32[] a_zero_point=f8e4m3[] b=f8e4m3[9,3] b_scale=f32[] b_zero_point=f8e4m3[] "
+                "y_scale=f32[] y_zero_point=f8e4m3[]"},
     .tolerance = Tolerance::elementwise(1),  // a product that lies between two integers may go either way
 };
 

@@ -432,10 +432,10 @@ constinit const OpSchema kPad = {
         "elements added before and after each of axes (cut where negative): a constant, reflected, the edge's, or "
         "wrapped around",
     .since = 11,
-    .versions = {1, 2, 11, 13, 18, 19, 21, 23, 24},
-    .inputs = {{"data"},
+    .versions = {1, 2, 11, 13, 18, 19, 21, 23, 24, 25},
+    .inputs = {{"data", kAny},
                {"pads", kInt64},
-               optional_input("constant_value", kAll, "data"),
+               optional_input("constant_value", kAny, "data"),
                optional_input("axes", kIndices)},
     .outputs = {{"output"}},
     .attributes = {{"mode", "constant"}},

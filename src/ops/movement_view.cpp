@@ -156,25 +156,32 @@ void infer_identity(Infer& i) {
   pass_values(i);
 }
 
-// Inference: the identity. A live mask would draw random numbers, which no kernel here does.
 void infer_dropout(Infer& i) {
-  if (i.has(2)) {
-    const Tensor* training = i.constant(2);
-    if (!training) throw NeedsValues(2, "Dropout: training_mode is not a constant");
-    if (training->elements() == 1 && training->i64(0) != 0) {
-      const Tensor* ratio = i.constant(1);
-      if (i.has(1) && !ratio) throw NeedsValues(1, "Dropout: training_mode = 1 and ratio is not a constant");
-      const bool passes = ratio && ratio->elements() == 1 && ratio->f64(0) == 0;
-      i.require(passes, "training_mode = 1 is unsupported; allowed: inference, or ratio = 0");
-    }
-  }
   i.same_as(0, 0);
   if (i.wants(1)) i.output(1, DType::kBool, i.shape(0));
 }
 
+// Evenly from [0, 1): the k-th number of a seed, whatever was drawn before. Source: Steele, Lea and Flood, "Fast
+// splittable pseudorandom number generators", 2014 (SplitMix64).
+double uniform(uint64_t seed, uint64_t k) {
+  uint64_t z = seed + (k + 1) * 0x9e3779b97f4a7c15u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return double((z ^ (z >> 31)) >> 11) * 0x1p-53;
+}
+
 void reference_dropout(Reference& r) {
-  reference_flat_copy(r);
-  if (r.wants(1)) std::fill(r.out[1].i.begin(), r.out[1].i.end(), 1);
+  const RefArray& x = r.in[0];
+  const bool training = r.has(2) && r.in[2].elements() == 1 && r.in[2].i[0] != 0;
+  const double ratio = !training ? 0 : r.has(1) && r.in[1].elements() == 1 ? r.in[1].f[0] : 0.5;
+  if (!(ratio >= 0 && ratio < 1)) fail(ErrorCode::kBadInput, "Dropout: ratio = {}; allowed: from 0, below 1", ratio);
+  // The same mask for the same seed; without one it is that of seed 0, so that a run can be repeated.
+  const auto seed = uint64_t(r.integer("seed"));
+  for (int64_t k = 0; k < x.elements(); ++k) {
+    const bool kept = ratio == 0 || uniform(seed, uint64_t(k)) >= ratio;
+    r.out[0].f[size_t(k)] = kept ? x.f[size_t(k)] / (1 - ratio) : 0;
+    if (r.wants(1)) r.out[1].i[size_t(k)] = kept;
+  }
 }
 
 void infer_shape(Infer& i) {
@@ -224,24 +231,35 @@ constexpr OpSchema same(std::string_view name, std::string_view domain, StaticLi
 
 }  // namespace
 
-constinit const OpSchema kIdentity = same("Identity", "", {1, 13, 14, 16, 19, 21, 23, 24}, "y = x");
+constinit const OpSchema kIdentity = same("Identity", "", {1, 13, 14, 16, 19, 21, 23, 24, 25}, "y = x");
 constinit const OpSchema kCopy = same("Copy", "ridgeline", {}, "y = x, stored in another layout");
 
 constinit const OpSchema kDropout = {
     .name = "Dropout",
     .family = "movement",
     .kind = kMovement,
-    .doc = "inference: y = x, the mask is true everywhere; Srivastava et al., 2014",
+    .doc =
+        "inference: y = x, the mask is true everywhere; training: a part `ratio` becomes 0, the rest is divided by "
+        "1 - ratio, by a mask that the seed says; Srivastava et al., 2014",
     .since = 12,
     .versions = {1, 6, 7, 10, 12, 13, 22},
-    .inputs = {{"data", kFloats}, optional_input("ratio", kFloats), optional_input("training_mode", kBools)},
+    .inputs = {{"data", kFloats | kFloat8},
+               optional_input("ratio", kFloats | kFloat8),
+               optional_input("training_mode", kBools)},
     .outputs = {{"output"}, optional_output("mask")},
     .attributes = {{"seed", AttributeType::kInt}},
     .infer = infer_dropout,
     .cost = cost_of_copy,
     .reference = reference_dropout,
-    .gradient = [](Gradient& g) { g.input_gradient(0, g.gradient()); },
-    .samples = {"data=f32[2,3,65]", "data=f16[0,4]", "data=f32[]"},
+    .gradient =
+        [](Gradient& g) {  // through the same mask, which the seed and the position say
+          if (!g.has(2)) return g.input_gradient(0, g.gradient());
+          Attributes same;
+          same.set("seed", g.integer("seed"));
+          g.input_gradient(0, g.op("Dropout", {g.gradient(), g.input(1), g.input(2)}, same));
+        },
+    .samples = {"data=f32[2,3,65]", "data=f16[0,4]", "data=f32[]",
+                "data=f32[5,7] ratio=f32{0.25} training_mode=bool{1} seed=7"},
 };
 
 constinit const OpSchema kCastLike = {
@@ -250,7 +268,7 @@ constinit const OpSchema kCastLike = {
     .kind = kMovement,
     .doc = "input in the type of target_type; as Cast",
     .since = 15,
-    .versions = {15, 19, 21, 23, 24},
+    .versions = {15, 19, 21, 23, 24, 25},
     .inputs = {{"input", kAny}, {"target_type", kAny}},
     .outputs = {{"output"}},
     .attributes = {{"saturate", 1}, {"round_mode", "up"}},
@@ -266,7 +284,7 @@ constinit const OpSchema kReshape = {
     .kind = kMovement,
     .doc = "the same elements in row-major order under another shape; 0 copies an extent, one -1 is inferred",
     .since = 5,
-    .versions = {1, 5, 13, 14, 19, 21, 23, 24},
+    .versions = {1, 5, 13, 14, 19, 21, 23, 24, 25},
     .inputs = {{"data", kAny}, {"shape", kInt64}},
     .outputs = {{"reshaped"}},
     .attributes = {{"allowzero", 0}},
@@ -283,7 +301,7 @@ constinit const OpSchema kFlatten = {
     .family = "movement",
     .kind = kMovement,
     .doc = "[product of the extents before axis, product of the others]",
-    .versions = {1, 9, 11, 13, 21, 23, 24},
+    .versions = {1, 9, 11, 13, 21, 23, 24, 25},
     .inputs = {{"input", kAny}},
     .outputs = {{"output"}},
     .attributes = {{"axis", 1}},
@@ -300,7 +318,7 @@ constinit const OpSchema kSqueeze = {
     .kind = kMovement,
     .doc = "drops extents of 1: those of axes, or all",
     .since = 13,
-    .versions = {1, 11, 13, 21, 23, 24},
+    .versions = {1, 11, 13, 21, 23, 24, 25},
     .inputs = {{"data", kAny}, optional_input("axes", kInt64)},
     .outputs = {{"squeezed"}},
     .infer = infer_squeeze,
@@ -317,7 +335,7 @@ constinit const OpSchema kUnsqueeze = {
     .kind = kMovement,
     .doc = "inserts extents of 1 where axes, which count in the result, say",
     .since = 13,
-    .versions = {1, 11, 13, 21, 23, 24},
+    .versions = {1, 11, 13, 21, 23, 24, 25},
     .inputs = {{"data", kAny}, {"axes", kInt64}},
     .outputs = {{"expanded"}},
     .infer = infer_unsqueeze,
@@ -332,7 +350,7 @@ constinit const OpSchema kTranspose = {
     .family = "movement",
     .kind = kMovement,
     .doc = "axis a of the result is axis perm[a] of the input; without perm the order is reversed",
-    .versions = {1, 13, 21, 23, 24},
+    .versions = {1, 13, 21, 23, 24, 25},
     .inputs = {{"data", kAny}},
     .outputs = {{"transposed"}},
     .attributes = {{"perm", AttributeType::kInts}},
@@ -366,7 +384,7 @@ constinit const OpSchema kShape = {
     .family = "movement",
     .kind = kMovement,
     .doc = "the extents of axes start to end",
-    .versions = {1, 13, 15, 19, 21, 23, 24},
+    .versions = {1, 13, 15, 19, 21, 23, 24, 25},
     .inputs = {{"data", kAny}},
     .outputs = {{"shape"}},
     .attributes = {{"start", 0}, {"end", AttributeType::kInt}},
@@ -383,7 +401,7 @@ constinit const OpSchema kSize = {
     .family = "movement",
     .kind = kMovement,
     .doc = "the number of elements",
-    .versions = {1, 13, 19, 21, 23, 24},
+    .versions = {1, 13, 19, 21, 23, 24, 25},
     .inputs = {{"data", kAny}},
     .outputs = {{"size"}},
     .infer =

@@ -167,7 +167,7 @@ std::vector<StridedCopy> plan_depth_to_space(const Problem& p) {
   return plan_blocks(p, p.input(0).layout, p.output().layout, p.string("mode") == "CRD", true);
 }
 std::vector<StridedCopy> plan_space_to_depth(const Problem& p) {
-  return plan_blocks(p, p.output().layout, p.input(0).layout, false, false);
+  return plan_blocks(p, p.output().layout, p.input(0).layout, p.string("mode") == "CRD", false);
 }
 
 // ---- padding

@@ -1,5 +1,5 @@
-// Between real numbers and the integers (or 8-bit floats) that stand for them. Source: ONNX QuantizeLinear-23,
-// DequantizeLinear-23, DynamicQuantizeLinear-11.
+// Between real numbers and the integers (or 8-bit floats) that stand for them. Source: ONNX QuantizeLinear-28,
+// DequantizeLinear-28, DynamicQuantizeLinear-11.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -69,10 +69,17 @@ class ScaleIndex {
   bool single_;
 };
 
-/// The quotient as the standard's kernels see it: in f32 unless an operand is wider.
-double quotient(const RefArray& x, const RefArray& scale, int64_t k, int64_t s) {
-  if (x.dtype == DType::kF64 || scale.dtype == DType::kF64) return x.number(k) / scale.f[size_t(s)];
-  return double(float(x.number(k)) / float(scale.f[size_t(s)]));
+/// In which type the quotient is rounded: `precision`, else f32 unless an operand is wider.
+DType division_type(const Reference& c) {
+  if (const int64_t precision = c.integer("precision"); precision != 0) return dtype_of_onnx(int(precision));
+  const DType x = c.in[0].dtype, scale = c.in[1].dtype;
+  return x == DType::kF64 || scale == DType::kF64 || scale == DType::kI32 ? DType::kF64 : DType::kF32;
+}
+
+double rounded(DType dtype, double value) {
+  uint64_t bits = 0;
+  store_f64(dtype, &bits, 0, value);
+  return load_f64(dtype, &bits, 0);
 }
 
 void quantize_reference(Reference& c) {
@@ -80,11 +87,13 @@ void quantize_reference(Reference& c) {
   RefArray& y = c.out[0];
   const ScaleIndex scale_of(c);
   const Range range = range_of(y.dtype);
-  const bool saturate = !y.is_float() || c.flag("saturate");
+  const bool saturate = !contains(kFloat8, y.dtype) || c.flag("saturate");
+  const DType type = division_type(c);
   for (Index at(x.shape); at.more(); ++at) {
     const int64_t s = scale_of(at.at());
-    double v = quotient(x, scale, at.flat(), s);
-    if (!y.is_float()) v = std::nearbyint(v) + (c.has(2) ? c.in[2].number(s) : 0);  // half to even
+    double v = rounded(type, rounded(type, x.number(at.flat())) / rounded(type, scale.number(s)));
+    if (!y.is_float()) v = std::nearbyint(v);  // half to even
+    if (c.has(2)) v += c.in[2].number(s);
     if (saturate) v = std::isnan(v) ? (y.is_float() ? v : 0) : std::clamp(v, range.least, range.most);
     y.set(at.flat(), v);
   }
@@ -138,18 +147,23 @@ constinit const OpSchema kQuantizeLinear = {
     .kind = OpKind::kOpaque,
     .doc =
         "saturate(round half to even(x / scale) + zero_point), with one scale, one a slice of `axis`, or one a block. "
-        "Source: ONNX QuantizeLinear-23.",
+        "Source: ONNX QuantizeLinear-28.",
     .since = 23,
-    .versions = {10, 13, 19, 21, 23},
-    .inputs = {{"x", kFloats | kInt32}, {"scale", kFloats | kInt32}, {"zero_point", kQuantized, "", true}},
+    .versions = {10, 13, 19, 21, 23, 24, 25, 28},
+    .inputs = {{"x", kFloats | kInt32}, {"scale", kFloats | kInt32 | kScaleOnly}, {"zero_point", kQuantized, "", true}},
     .outputs = {{"y"}},
     .attributes = {{"axis", 1}, {"block_size", 0}, {"output_dtype", 0}, {"precision", 0}, {"saturate", 1}},
     .infer =
         [](Infer& i) {
-          i.require(is_float(i.dtype(1)), "scale is " + describe(i, 1) + ": a scale of integers is unsupported");
           check_scale(i, 1);
           check_scale(i, 2);
+          const int64_t precision = i.integer("precision");
+          i.require(precision == 0 || contains(kFloats, dtype_of_onnx(int(precision))),
+                    fmt::format("precision = {}; allowed are {}", precision, text(kFloats)));
           const DType dtype = i.has(2) ? i.dtype(2) : output_dtype(i, DType::kU8);
+          if (i.has(2))
+            i.require(dtype == output_dtype(i, dtype), fmt::format("output_dtype = {}, but zero_point is {}",
+                                                                   i.integer("output_dtype"), describe(i, 2)));
           i.require(contains(kQuantized, dtype), fmt::format("output_dtype = {} is unsupported: allowed are {}",
                                                              i.integer("output_dtype"), text(kQuantized)));
           i.output(0, dtype, i.shape(0));
@@ -160,7 +174,9 @@ constinit const OpSchema kQuantizeLinear = {
     .samples = {"x=f32[3,5,17] scale=f32[] zero_point=u8[]", "x=f32[2,5,7,3] scale=f32[5] zero_point=i8[5]",
                 "x=f32[4,33] scale=f32[4,3] zero_point=i8[4,3] block_size=11",
                 "x=f32[3,9] scale=f32[3] zero_point=u16[3] axis=0", "x=f32[0,5] scale=f32[]",
-                "x=f16[7,9] scale=f16[] zero_point=i8[]", "x=f32[3,8] scale=f32[] zero_point=i4[]"},
+                "x=f16[7,9] scale=f16[] zero_point=i8[]", "x=f32[3,8] scale=f32[] zero_point=i4[]",
+                "x=f32[5,7] scale=f32[5] zero_point=f8e4m3fnuz[5] axis=0", "x=f32[9] scale=f32[] output_dtype=23",
+                "x=f32[3,5] scale=f32[] zero_point=i2[] precision=10"},
     .tolerance = Tolerance::elementwise(1),  // a quotient that lies between two integers may go either way
 };
 
@@ -170,10 +186,12 @@ constinit const OpSchema kDequantizeLinear = {
     .kind = OpKind::kOpaque,
     .doc =
         "(x - zero_point) * scale, with one scale, one a slice of `axis`, or one a block. Source: ONNX "
-        "DequantizeLinear-23.",
+        "DequantizeLinear-28.",
     .since = 23,
-    .versions = {10, 13, 19, 21, 23},
-    .inputs = {{"x", kQuantized | kInt32}, {"scale", kFloats}, {"zero_point", kQuantized | kInt32, "x", true}},
+    .versions = {10, 13, 19, 21, 23, 24, 25, 28},
+    .inputs = {{"x", kQuantized | kInt32},
+               {"scale", kFloats | kScaleOnly},
+               {"zero_point", kQuantized | kInt32, "x", true}},
     .outputs = {{"y"}},
     .attributes = {{"axis", 1}, {"block_size", 0}, {"output_dtype", 0}},
     .infer =
@@ -181,8 +199,9 @@ constinit const OpSchema kDequantizeLinear = {
           check_scale(i, 1);
           check_scale(i, 2);
           const DType dtype = output_dtype(i, i.dtype(1));
-          i.require(contains(kFloats, dtype), fmt::format("output_dtype = {} is unsupported: allowed are {}",
-                                                          i.integer("output_dtype"), text(kFloats)));
+          i.require(contains(kFloats, dtype),
+                    fmt::format("output_dtype = {} with a scale in {} is unsupported: the result is of one of {}",
+                                i.integer("output_dtype"), name(i.dtype(1)), text(kFloats)));
           i.output(0, dtype, i.shape(0));
         },
     .cost = scaled_cost,
@@ -190,7 +209,9 @@ constinit const OpSchema kDequantizeLinear = {
     .no_gradient = kNoGradientDiscrete,
     .samples = {"x=u8[3,5,17] scale=f32[] zero_point=u8[]", "x=i8[2,5,7,3] scale=f32[5] zero_point=i8[5]",
                 "x=i8[4,33] scale=f32[4,3] block_size=11", "x=i32[3,9] scale=f32[3] axis=0", "x=u8[0,5] scale=f32[]",
-                "x=i8[7,9] scale=f16[] zero_point=i8[]", "x=u4[3,8] scale=f32[] zero_point=u4[]"},
+                "x=i8[7,9] scale=f16[] zero_point=i8[]", "x=u4[3,8] scale=f32[] zero_point=u4[]",
+                "x=f4e2m1[4,32] scale=f8e8m0[4,1] block_size=32 output_dtype=1", "x=f6e3m2[3,7] scale=f32[3] axis=0",
+                "x=f8e5m2fnuz[7] scale=f16[]", "x=u2[3,5] scale=f32[] zero_point=u2[]"},
     .tolerance = Tolerance::elementwise(2),
 };
 

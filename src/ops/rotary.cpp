@@ -268,7 +268,7 @@ constinit const OpSchema kTensorScatter = {
         "beginning); in place where the caller gives one buffer for both. Source: ONNX TensorScatter-24.",
     .since = 24,
     .versions = {24},
-    .inputs = {{"past_cache"}, {"update", kAll, "past_cache"}, optional_input("write_indices", kInt64)},
+    .inputs = {{"past_cache", kAny}, {"update", kAny, "past_cache"}, optional_input("write_indices", kInt64)},
     .outputs = {{"present_cache"}},
     .attributes = {{"axis", -2}, {"mode", "linear"}},
     .infer = scatter::infer,

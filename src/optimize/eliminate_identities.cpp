@@ -14,8 +14,11 @@ bool same_shape(const Graph& graph, const Node& node) {
 bool changes_nothing(const Graph& graph, const Node& node) {
   if (node.program || node.inputs.empty() || node.input(0) == kNoValue || node.output() == kNoValue) return false;
   if (node.is("Identity")) return true;
-  if (node.is("Dropout"))
-    return node.input(2) == kNoValue && (node.output(1) == kNoValue || graph.uses(node.output(1)) == 0);
+  if (node.is("Dropout")) {
+    const Tensor* training = node.input(2) == kNoValue ? nullptr : graph.constant(node.input(2));
+    const bool inference = node.input(2) == kNoValue || (training && training->elements() == 1 && !training->i64(0));
+    return inference && (node.output(1) == kNoValue || graph.uses(node.output(1)) == 0);
+  }
   if (node.is("Cast") || node.is("Reshape") || node.is("Expand") || node.is("Flatten") || node.is("Squeeze") ||
       node.is("Unsqueeze"))
     return same_shape(graph, node);

@@ -113,7 +113,7 @@ std::optional<View> view_of(const Problem& p, int output) {
   if (name == "Split") return split_view(p, output);
   if (name == "Expand") return expand_view(p);
   if (!is_reshape(*p.op)) return std::nullopt;
-  if (name == "Dropout" && output > 0) return std::nullopt;
+  if (name == "Dropout" && (output > 0 || p.has(2))) return std::nullopt;  // a mask; training, it may be
   if (auto layout = reshape_layout(p.input(0).layout, p.output(output).shape())) return View{*layout, 0};
   return std::nullopt;
 }

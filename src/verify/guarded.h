@@ -35,7 +35,8 @@ class Guarded {
     for (Index at(layout_.shape); at.more(); ++at) {
       int64_t offset = 0;
       for (size_t a = 0; a < layout_.shape.size(); ++a) offset += at[int(a)] * layout_.strides[a];
-      std::memset(element.data() + first + offset * bits / 8, 1, size_t(bytes_of(dtype_, 1)));
+      const int64_t begin = offset * bits / 8, end = (offset * bits + bits + 7) / 8;  // 6 bits may lie in two bytes
+      std::memset(element.data() + first + begin, 1, size_t(end - begin));
     }
     for (int64_t k = 0; k < size(); ++k) {
       if (!element[size_t(k)] && begin()[k] != kPoison) return true;

@@ -35,7 +35,11 @@ int64_t ir_version_of(int opset) {
   return version;
 }
 
-int opset_of(const Node& node) {
+// `x`: the type of its first input.
+int opset_of(const Node& node, DType x) {
+  if (node.is("SpaceToDepth") && node.attributes.has("mode")) return 28;
+  if (node.is("Mod") && is_float(x) && node.attributes.integer("fmod", 0) == 0) return 28;
+  if (node.is("BitShift") && info(x).is_signed) return 28;
   for (const Since& since : kSince) {
     if (node.is(since.op)) return since.opset;
   }
@@ -169,7 +173,7 @@ class Exporter {
     onnx::NodeProto& proto = writer_.node(std::string(node.op->name), std::move(inputs), outputs, node.name);
     for (onnx::AttributeProto& each : subgraphs) *proto.add_attribute() = std::move(each);
     if (standard) {
-      writer_.need(opset_of(node));
+      writer_.need(opset_of(node, node.input(0) == kNoValue ? DType::kNone : graph.value(node.input(0)).dtype()));
     } else {
       proto.set_domain(std::string(node.op->domain));
       uses_microsoft_ = true;

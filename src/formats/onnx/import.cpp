@@ -22,6 +22,13 @@
 namespace ridgeline {
 namespace {
 
+constexpr std::string_view kOtherTypes = "sequences, maps, optionals and sparse tensors are unsupported";
+
+bool is_no_tensor(const onnx::ValueInfoProto& value) {
+  const auto kind = value.type().value_case();
+  return kind != onnx::TypeProto::kTensorType && kind != onnx::TypeProto::VALUE_NOT_SET;
+}
+
 /// Imports the graph of a model or, with a parent, a subgraph of one of the parent's nodes.
 class Importer {
  public:
@@ -182,8 +189,7 @@ class Importer {
       case onnx::TypeProto::VALUE_NOT_SET:
         refuse("{} has no type", item);
       default:
-        fail(ErrorCode::kUnsupported, "{}: {}: sequences, maps, optionals and sparse tensors are unsupported", file_,
-             item);
+        fail(ErrorCode::kUnsupported, "{}: {}: {}", file_, item, kOtherTypes);
     }
     return with_file([&] { return dtype_of_proto(input.type().tensor_type().elem_type(), item); });
   }
@@ -280,11 +286,12 @@ class Importer {
     if (!complete) {
       complete_ = false;
       form.op = newest_name(form.op, domain, opset);
-      check_known(form.op, domain, form.op == proto.op_type() ? opset : ModelLimits::kNewestOpset);
+      shared_.known_op(form.op, domain, form.op == proto.op_type() ? opset : ModelLimits::kNewestOpset);
       return;
     }
     upgrade(form);
-    const OpSchema& op = check_known(form.op, domain, form.op == proto.op_type() ? opset : ModelLimits::kNewestOpset);
+    const OpSchema& op =
+        shared_.known_op(form.op, domain, form.op == proto.op_type() ? opset : ModelLimits::kNewestOpset);
     check_attributes(op, form.attributes);
     name_required_outputs(op, node.name, names);
     const NodeId id = graph_.node_capacity();
@@ -367,16 +374,6 @@ class Importer {
     }
   }
 
-  /// The schema, or Error{kUnsupported} with the nearest form that there is.
-  const OpSchema& check_known(const std::string& name, const std::string& domain, int64_t opset) {
-    const OpSchema* op = find_op(name, domain);
-    if (!op) fail(ErrorCode::kUnsupported, "there is no such operator here{}", shared_.nearest(name));
-    if (!op->versions.empty() && domain.empty() && opset < op->versions[0]) {
-      fail(ErrorCode::kUnsupported, "the oldest supported form is that of operator set {}", op->versions[0]);
-    }
-    return *op;
-  }
-
   void add_constant(const SourceNode& node, const Attributes& attributes) {
     const onnx::NodeProto& proto = *node.proto;
     if (proto.output_size() != 1 || proto.input_size() != 0 || attributes.begin() == attributes.end() ||
@@ -415,6 +412,12 @@ class Importer {
     for (const onnx::ValueInfoProto& output : proto_.output()) {
       const std::string& name = output.name();
       check_name(name, "a graph output");
+      if (is_no_tensor(output)) {
+        if (shared_.report.unsupported.empty() && !shared_.options.collect_unsupported)
+          fail(ErrorCode::kUnsupported, "{}: output {}: {}", file_, quote(name), kOtherTypes);
+        complete_ = false;
+        continue;
+      }
       const ValueId value = lookup(name);
       if (value == kNoValue) {
         if (!written.count(name)) refuse("graph output {} is written by no node", quote(name));

@@ -13,8 +13,6 @@ namespace ridgeline {
 
 std::string shown_domain(const std::string& domain) { return domain.empty() ? "ai.onnx" : escaped(domain); }
 
-constexpr int64_t kOldestOpset = 7;
-
 void check_versions(const onnx::ModelProto& model, const std::string& file) {
   if (model.ir_version() > ModelLimits::kNewestIrVersion) {
     fail(ErrorCode::kUnsupported, "{}: IR version {} is unsupported: the newest known is {}", file, model.ir_version(),
@@ -26,7 +24,7 @@ void check_versions(const onnx::ModelProto& model, const std::string& file) {
     if (opsets.empty()) fail(ErrorCode::kBadModel, "{}: it imports no operator set", file);
     return;
   }
-  if (standard->second < kOldestOpset || standard->second > ModelLimits::kNewestOpset) {
+  if (standard->second < 1 || standard->second > ModelLimits::kNewestOpset) {
     fail(ErrorCode::kUnsupported, "{}: operator set {} of ai.onnx is unsupported: supported are {} to {}", file,
          standard->second, kOldestOpset, ModelLimits::kNewestOpset);
   }
@@ -50,6 +48,31 @@ std::string ImportShared::fresh_symbol(const std::string& stem) {
   std::string name = stem;
   for (int i = 1; !used_symbols_.insert(name).second; ++i) name = stem + "_" + std::to_string(i);
   return name;
+}
+
+namespace {
+
+/// The operator set in which the form that holds in `opset` came to be; 0: it was not there yet.
+int form_at(const OpSchema& op, int64_t opset) {
+  int form = 0;
+  for (const int version : op.versions)
+    if (version <= opset) form = std::max(form, version);
+  return form;
+}
+
+}  // namespace
+
+const OpSchema& ImportShared::known_op(const std::string& name, const std::string& domain, int64_t opset) {
+  const OpSchema* op = find_op(name, domain);
+  if (!op) fail(ErrorCode::kUnsupported, "there is no such operator here{}", nearest(name));
+  if (domain.empty() && opset < kOldestOpset && form_at(*op, opset) != form_at(*op, kOldestOpset)) {
+    fail(ErrorCode::kUnsupported, "its form of operator set {} is unsupported: supported are {} to {}", opset,
+         kOldestOpset, ModelLimits::kNewestOpset);
+  }
+  if (!op->versions.empty() && domain.empty() && opset < op->versions[0]) {
+    fail(ErrorCode::kUnsupported, "the oldest supported form is that of operator set {}", op->versions[0]);
+  }
+  return *op;
 }
 
 std::string ImportShared::nearest(const std::string& name) {

@@ -14,6 +14,9 @@
 
 namespace ridgeline {
 
+/// Models of older operator sets are read where each of their operators had the same form as in this one.
+inline constexpr int64_t kOldestOpset = 7;
+
 /// "ai.onnx" for the empty one.
 std::string shown_domain(const std::string& domain);
 
@@ -29,8 +32,8 @@ struct ImportShared {
 
   // A symbol's name becomes part of expressions: "batch size" and "2*n" would be read as more than a name.
   std::string symbol_for(const std::string& param);
-  /// "; the nearest is ..." or nothing.
-  std::string nearest(const std::string& op);
+  /// The schema, or Error{kUnsupported} with the nearest form that there is.
+  const OpSchema& known_op(const std::string& name, const std::string& domain, int64_t opset);
   void mark_unsupported(const SourceNode& node, std::string reason);
   [[noreturn]] void refuse_unsupported() const;
   void note(std::string text);
@@ -44,6 +47,8 @@ struct ImportShared {
 
  private:
   std::string fresh_symbol(const std::string& stem);
+  /// "; the nearest is ..." or nothing.
+  std::string nearest(const std::string& op);
 
   std::unordered_map<std::string, std::string> symbols_;  // dim_param -> symbol
   std::unordered_set<std::string> used_symbols_;

@@ -172,7 +172,12 @@ std::string NodeWriter::integers(const std::vector<int64_t>& values) {
 
 std::string NodeWriter::cast(const std::string& value, DType to, const std::string& prefix) {
   const std::string out = call("Cast", {value}, prefix);
-  set_integer(*graph_->mutable_node(graph_->node_size() - 1), "to", info(to).onnx_id);
+  onnx::NodeProto& node = *graph_->mutable_node(graph_->node_size() - 1);
+  set_integer(node, "to", info(to).onnx_id);
+  if (contains(kFloat8, to)) {  // a Program that saturates has a clamp before
+    set_integer(node, "saturate", 0);
+    need(19);
+  }
   return out;
 }
 

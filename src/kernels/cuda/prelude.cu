@@ -159,11 +159,13 @@ __device__ __forceinline__ float op_fmod(float a, float b) { return fmodf(a, b);
 __device__ __forceinline__ double op_fmod(double a, double b) { return fmod(a, b); }
 __device__ __forceinline__ float op_mod(float a, float b) {
   const float r = fmodf(a, b);
-  return r != 0 && ((r < 0) != (b < 0)) ? r + b : r;
+  if (r == 0) return b < 0 ? -0.0f : 0.0f;
+  return (r < 0) != (b < 0) ? r + b : r;
 }
 __device__ __forceinline__ double op_mod(double a, double b) {
   const double r = fmod(a, b);
-  return r != 0 && ((r < 0) != (b < 0)) ? r + b : r;
+  if (r == 0) return b < 0 ? -0.0 : 0.0;
+  return (r < 0) != (b < 0) ? r + b : r;
 }
 
 // Whole numbers: by zero gives 0, the least by -1 wraps.

@@ -64,7 +64,8 @@ HWY_INLINE VF to_byte(VF x, float low, float high) {
 
 float floor_mod(double a, double b) {
   const double r = std::fmod(a, b);
-  return float(r != 0 && ((r < 0) != (b < 0)) ? r + b : r);
+  if (r == 0) return float(std::copysign(r, b));
+  return float((r < 0) != (b < 0) ? r + b : r);
 }
 
 [[maybe_unused]] void run_step(int op, const float* a, const float* b, const float* c, float* to, int n) {

@@ -36,6 +36,7 @@ Support supports_scaled(const Problem& p) {
     return no("{} with a scale in {}: f32 is wanted", name(real), name(p.input(1).dtype));
   if (!is_byte(narrow)) return no("{}: u8 or i8 is wanted", name(narrow));
   if (p.integer("block_size") != 0) return no("scales by blocks");
+  if (quantizes && p.integer("precision") > 1) return no("a division in another type than f32");
   for (const Operand& o : p.inputs)
     if (o.present() && !o.layout.is_row_major()) return no("strided operands");
   if (!p.output().layout.is_row_major()) return no("a strided result");

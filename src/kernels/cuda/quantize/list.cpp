@@ -17,6 +17,7 @@ std::string reject(const Problem& p) {
   for (int k = 0; k < p.op_inputs; ++k)
     if (p.has(k) && !known(p.input(k))) return fmt::format("values of type {}", name(p.input(k).dtype));
   if (!known(p.output())) return fmt::format("results of type {}", name(p.output().dtype));
+  if (p.op->name == "QuantizeLinear" && p.integer("precision") > 1) return "a division in another type than f32";
   const int64_t block = p.integer("block_size");
   if (block > 0 && p.input(0).shape()[axis_of(p)] % block)
     return fmt::format("blocks of {} along an extent of {}", block, p.input(0).shape()[axis_of(p)]);
@@ -52,7 +53,7 @@ Layout parameter(const Problem& p, const Layout& own) {
 Rewritten rewrite(const Problem& p, bool quantize) {
   const bool zero = p.has(2);
   const DType x = p.input(0).dtype, s = p.input(1).dtype, y = p.output().dtype;
-  const bool wide = x == DType::kF64 || s == DType::kF64 || y == DType::kF64 || (!quantize && x == DType::kI32);
+  const bool wide = x == DType::kF64 || s == DType::kF64 || y == DType::kF64 || (quantize ? s : x) == DType::kI32;
   const std::string type = wide ? "f64" : "f32";
   std::vector<ProgramInput> inputs = {{"x", x}, {"s", s}};
   if (zero) inputs.push_back({"z", p.input(2).dtype});
