@@ -7,7 +7,8 @@ namespace ridgeline::cpu {
 std::span<const Kernel* const> pool_kernels() {
   static constexpr const Kernel* kList[] = {
       &kMaxPoolLastKernel,       &kMaxPoolPlanesKernel, &kAveragePoolLastKernel, &kAveragePoolPlanesKernel,
-      &kGlobalAveragePoolKernel, &kGlobalMaxPoolKernel, &kRoiAlignKernel};
+      &kGlobalAveragePoolKernel, &kGlobalMaxPoolKernel, &kRoiAlignKernel,        &kLpPoolKernel,
+      &kGlobalLpPoolKernel};
   return kList;
 }
 

@@ -4,6 +4,6 @@
 
 namespace ridgeline::cpu {
 
-extern constinit const Kernel kRoiAlignKernel;
+extern constinit const Kernel kRoiAlignKernel, kLpPoolKernel, kGlobalLpPoolKernel;
 
 }  // namespace ridgeline::cpu

@@ -5,10 +5,10 @@
 namespace ridgeline::cpu {
 
 std::span<const Kernel* const> reduce_kernels() {
-  static constexpr const Kernel* kList[] = {&kReduceSumKernel, &kReduceMeanKernel,      &kReduceMaxKernel,
-                                            &kReduceMinKernel, &kReduceProdKernel,      &kReduceL1Kernel,
-                                            &kReduceL2Kernel,  &kReduceSumSquareKernel, &kArgMaxKernel,
-                                            &kArgMinKernel,    &kCumSumKernel,          &kCumProdKernel};
+  static constexpr const Kernel* kList[] = {
+      &kReduceSumKernel, &kReduceMeanKernel, &kReduceMaxKernel,       &kReduceMinKernel,      &kReduceProdKernel,
+      &kReduceL1Kernel,  &kReduceL2Kernel,   &kReduceSumSquareKernel, &kArgMaxKernel,         &kArgMinKernel,
+      &kCumSumKernel,    &kCumProdKernel,    &kReduceLogSumKernel,    &kReduceLogSumExpKernel};
   return kList;
 }
 

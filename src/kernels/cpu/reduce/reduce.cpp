@@ -1,5 +1,5 @@
-// cpu.reduce_*: over any axes. (Logarithms of sums stay with the reference: a sum near 0 wants double.) Either the
-// contiguous axis is reduced (rows), or it stays (lanes side by side).
+// cpu.reduce_*: over any axes. (Logarithms of sums, which want double, are in log_sums.cpp.) Either the contiguous axis
+// is reduced (rows), or it stays (lanes side by side).
 #include <algorithm>
 #include <cmath>
 #include <numeric>

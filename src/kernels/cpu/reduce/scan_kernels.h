@@ -5,5 +5,6 @@
 namespace ridgeline::cpu {
 
 extern constinit const Kernel kCumSumKernel, kCumProdKernel;
+extern constinit const Kernel kReduceLogSumKernel, kReduceLogSumExpKernel;
 
 }  // namespace ridgeline::cpu
