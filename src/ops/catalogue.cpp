@@ -39,7 +39,12 @@ constexpr std::span<const OpSchema* const> (*kFamilies[])() = {elementwise_ops,
                                                                rotary_ops,
                                                                quantize_ops,
                                                                loss_ops,
-                                                               control_ops};
+                                                               control_ops,
+                                                               einsum_ops,
+                                                               signal_ops,
+                                                               random_ops,
+                                                               selection_ops,
+                                                               linear_attention_ops};
 
 // Operators from outside, newest first.
 struct Registered {

@@ -11,6 +11,18 @@ constexpr StaticList<int, 16> kSinceOne = {1, 6, 13};
 constexpr StaticList<int, 16> kTrigonometric = {7, 22};
 constexpr StaticList<int, 16> kHyperbolic = {9, 22};
 constexpr StaticList<int, 16> kArithmetic = {1, 6, 7, 13, 14};
+
+// Of two operands that do not broadcast.
+void infer_equal_shapes(Infer& i) {
+  bool equal = i.rank(0) == i.rank(1);
+  for (int a = 0; equal && a < i.rank(0); ++a)
+    equal = !i.dim(0, a).known() || !i.dim(1, a).known() || i.dim(0, a) == i.dim(1, a);
+  i.require(equal, [&] {
+    return fmt::format("'{}' is {} and '{}' {}; allowed: equal shapes", i.op().inputs[0].name, text(i.shape(0)),
+                       i.op().inputs[1].name, text(i.shape(1)));
+  });
+  infer_elementwise(i);
+}
 }  // namespace
 
 constinit const OpSchema kAbs = unary("Abs", "abs(x)", kNumbers, "|x|").versions(kSinceOne).ulps(0);
@@ -132,6 +144,16 @@ constinit const OpSchema kSwish =
         .attributes({{"alpha", 1.0}})
         .versions({24})
         .samples({"x=f32[2,3,65]", "x=f16[7] alpha=1.5", "x=f32[0,3]"});
+constinit const OpSchema kSwiGLU = [] {
+  OpSchema s = binary("SwiGLU", "x * sigmoid(alpha * x) * y", kFloats,
+                      "Swish(x) * y of equal shapes; Shazeer, 2020. Source: ONNX SwiGLU-28")
+                   .attributes({{"alpha", 1.0}})
+                   .versions({28})
+                   .samples({"x=f32[2,3,65] y=f32[2,3,65]", "x=f16[7] y=f16[7] alpha=1.5", "x=f32[0,3] y=f32[0,3]",
+                             "x=f32[] y=f32[]"});
+  s.infer = infer_equal_shapes;
+  return s;
+}();
 constinit const OpSchema kSiLU =
     unary("SiLU", "x * sigmoid(x)", kFloats, "x * sigmoid(x); Elfwing et al., 2017").domain("ridgeline");
 constinit const OpSchema kQuickGelu =
@@ -182,29 +204,13 @@ constinit const OpSchema kPRelu = prelu();
 constinit const OpSchema kBiasGelu = bias_gelu();
 
 std::span<const OpSchema* const> elementwise_ops() {
-  static constexpr const OpSchema* kOps[] = {&kAbs,        &kBiasGelu,
-                                             &kAcos,       &kAcosh,
-                                             &kAdd,        &kAsin,
-                                             &kAsinh,      &kAtan,
-                                             &kAtanh,      &kCeil,
-                                             &kCelu,       &kCos,
-                                             &kCosh,       &kDiv,
-                                             &kElu,        &kErf,
-                                             &kExp,        &kFloor,
-                                             &kGelu,       &kHardSigmoid,
-                                             &kHardSwish,  &kLeakyRelu,
-                                             &kLog,        &kMish,
-                                             &kMul,        &kNeg,
-                                             &kPRelu,      &kQuickGelu,
-                                             &kReciprocal, &kRelu,
-                                             &kRound,      &kSelu,
-                                             &kShrink,     &kSiLU,
-                                             &kSigmoid,    &kSign,
-                                             &kSin,        &kSinh,
-                                             &kSoftplus,   &kSoftsign,
-                                             &kSqrt,       &kSub,
-                                             &kSwish,      &kTan,
-                                             &kTanh,       &kThresholdedRelu};
+  static constexpr const OpSchema* kOps[] = {
+      &kAbs,       &kBiasGelu,       &kAcos,      &kAcosh,     &kAdd,  &kAsin,   &kAsinh,  &kAtan,    &kAtanh,
+      &kCeil,      &kCelu,           &kCos,       &kCosh,      &kDiv,  &kElu,    &kErf,    &kExp,     &kFloor,
+      &kGelu,      &kHardSigmoid,    &kHardSwish, &kLeakyRelu, &kLog,  &kMish,   &kMul,    &kNeg,     &kPRelu,
+      &kQuickGelu, &kReciprocal,     &kRelu,      &kRound,     &kSelu, &kShrink, &kSiLU,   &kSigmoid, &kSign,
+      &kSin,       &kSinh,           &kSoftplus,  &kSoftsign,  &kSqrt, &kSub,    &kSwiGLU, &kSwish,   &kTan,
+      &kTanh,      &kThresholdedRelu};
   return kOps;
 }
 

@@ -9,9 +9,14 @@
 namespace ridgeline {
 
 std::span<const OpSchema* const> conv_columns_ops();
+std::span<const OpSchema* const> einsum_ops();
+std::span<const OpSchema* const> linear_attention_ops();
 std::span<const OpSchema* const> movement_sample_ops();
 std::span<const OpSchema* const> movement_select_ops();
 std::span<const OpSchema* const> pool_regions_ops();
+std::span<const OpSchema* const> random_ops();
 std::span<const OpSchema* const> reduce_products_ops();
+std::span<const OpSchema* const> selection_ops();
+std::span<const OpSchema* const> signal_ops();
 
 }  // namespace ridgeline

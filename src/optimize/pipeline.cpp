@@ -4,20 +4,25 @@
 #include <chrono>
 
 #include "ir/control.h"
+#include "optimize/expand_functions.h"
 #include "optimize/passes.h"
 
 namespace ridgeline {
 namespace {
 
-// The order is the design: quantized graphs become integer ones before their weights are folded to f32; movement is
-// tidied before patterns are sought, patterns are sought before their insides are fused away, weights are folded before
-// epilogues form, residuals join what is left, types are lowered, layout comes last.
-constexpr std::array<Pass, 22> kPasses = {{
+// The order is the design: functions become what they mean before anything is sought in it; quantized graphs become
+// integer ones before their weights are folded to f32; movement is tidied before patterns are sought, patterns are
+// sought before their insides are fused away, weights are folded before epilogues form, residuals join what is left,
+// types are lowered, layout comes last.
+constexpr std::array<Pass, 23> kPasses = {{
     {"inline_control", Stage::kUnfused, PassClass::kExact,
      "an If whose condition is known becomes its branch, a loop of few iterations their nodes; the bodies of the "
      "others "
      "go through all passes themselves, at the end",
      inline_control},
+    {"expand_functions", Stage::kUnfused, PassClass::kReorders,
+     "functions without a kernel of their own (Einsum, windows) are spelled in the operators that they mean",
+     expand_functions},
     {"expand_quantized", Stage::kEpilogues, PassClass::kReorders,
      "QLinearConv and QLinearMatMul are spelled as dequantizations, the operator and a quantization, which the next "
      "passes take up",

@@ -170,8 +170,18 @@ class Exporter {
       for (const std::string_view key : bodies_of(*node.op)) subgraphs.push_back(subgraph(node, key, inputs, own));
       inputs.resize(own);
     }
+    const bool shaped = node.is("RandomUniform") || node.is("RandomNormal");
+    if (shaped) inputs.clear();  // the shape is an attribute in the standard
     onnx::NodeProto& proto = writer_.node(std::string(node.op->name), std::move(inputs), outputs, node.name);
     for (onnx::AttributeProto& each : subgraphs) *proto.add_attribute() = std::move(each);
+    if (shaped) {
+      const Tensor* shape = graph.constant(node.input(0));
+      if (!shape)
+        fail(ErrorCode::kUnsupported, "node '{}' ({}): its shape is no constant: unsupported", node.name,
+             node.op->name);
+      static const AttributeSpec kShape("shape", AttributeSpec::Type::kInts);
+      put_attribute("shape", shape->to_i64(), &kShape, proto);
+    }
     if (standard) {
       writer_.need(opset_of(node, node.input(0) == kNoValue ? DType::kNone : graph.value(node.input(0)).dtype()));
     } else {

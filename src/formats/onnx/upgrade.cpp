@@ -226,6 +226,23 @@ void dft(NodeForm& form) {
   form.attributes.erase("axis");
 }
 
+// The shape becomes an input, as ConstantOfShape has it.
+void random_shape(NodeForm& form) {
+  if (!form.inputs.empty()) fail(ErrorCode::kBadModel, "it has no inputs, here are {}", form.inputs.size());
+  if (!form.attributes.has("shape")) fail(ErrorCode::kBadModel, "attribute 'shape' is required");
+  form.set_input(0, form.integers("shape", form.attributes.integers("shape")));
+  form.attributes.erase("shape");
+}
+
+// A node without a seed has one of its own, so that two of them differ and every run gives the same numbers: FNV-1a of
+// its name, as many bits as a float holds.
+void seed(NodeForm& form) {
+  if (form.attributes.has("seed")) return;
+  uint32_t hash = 2166136261u;
+  for (const char c : form.name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
+  form.attributes.set("seed", double(1 + (hash ^ hash >> 24) % (1u << 23)));
+}
+
 struct Rule {
   std::string_view op;
   int before;  // forms of opsets older than this
@@ -266,6 +283,14 @@ constexpr Rule kRules[] = {
     {"GridSample", 20, grid_sample},
     {"GroupNormalization", 21, group_normalization},
     {"DFT", 20, dft},
+    {"RandomNormal", kEvery, random_shape},
+    {"RandomUniform", kEvery, random_shape},
+    {"RandomNormal", kEvery, seed},
+    {"RandomUniform", kEvery, seed},
+    {"RandomNormalLike", kEvery, seed},
+    {"RandomUniformLike", kEvery, seed},
+    {"Bernoulli", kEvery, seed},
+    {"Multinomial", kEvery, seed},
 };
 
 }  // namespace
