@@ -45,22 +45,25 @@ double reflected(double x, const Axis& a) {
   return (std::fmod(turns, 2) == 0) == (x < a.low) ? a.low + rest : a.high - rest;
 }
 
-double position(double coordinate, const Axis& a, const State& s, bool whole) {
+template <Padding kPadding, bool kWhole>
+double position(double coordinate, const Axis& a, bool corners) {
   const double n = double(a.extent);
-  double x = s.corners ? (coordinate + 1) / 2 * (n - 1) : ((coordinate + 1) * n - 1) / 2;
-  if (whole) x = std::nearbyint(x);
-  if (s.padding == Padding::kZeros) return x > -n - 4 && x < 2 * n + 4 ? x : -n - 4;
-  if (x < a.low || x > a.high) x = s.padding == Padding::kBorder ? std::clamp(x, 0.0, n - 1) : reflected(x, a);
+  double x = corners ? (coordinate + 1) * 0.5 * (n - 1) : ((coordinate + 1) * n - 1) * 0.5;
+  if (kWhole) x = std::nearbyint(x);
+  if (kPadding == Padding::kZeros) return x > -n - 4 && x < 2 * n + 4 ? x : -n - 4;
+  if (kPadding == Padding::kBorder) return std::min(x > 0 ? x : 0, n - 1);  // NaN is 0
+  if (x < a.low || x > a.high) x = reflected(x, a);
   return std::isfinite(x) ? x : 0;
 }
 
 /// The place of element k of an axis; -1: a zero. Positions are at most one beyond the axis unless zeros stand there.
-int64_t element(int64_t k, const Axis& a, const State& s) {
-  if (k >= 0 && k < a.extent) return k * a.stride;
-  return s.padding == Padding::kZeros ? -1 : std::clamp<int64_t>(k, 0, a.extent - 1) * a.stride;
+template <Padding kPadding>
+int64_t element(int64_t k, const Axis& a) {
+  if (kPadding == Padding::kZeros) return uint64_t(k) < uint64_t(a.extent) ? k * a.stride : -1;
+  return std::clamp<int64_t>(k, 0, a.extent - 1) * a.stride;
 }
 
-template <bool kNearest, int kAxes>
+template <bool kNearest, int kAxes, Padding kPadding>
 void find_taps(const State& s, const float* grid, int64_t count, Block<kNearest ? 1 : 1 << kAxes>& block) {
   constexpr int kTaps = kNearest ? 1 : 1 << kAxes;
   block.all = true;
@@ -70,14 +73,14 @@ void find_taps(const State& s, const float* grid, int64_t count, Block<kNearest 
     int taps = 1;
     for (int a = 0; a < kAxes; ++a) {
       const Axis& axis = s.axis[a];
-      const double x = position(double(grid[k * kAxes + a]), axis, s, kNearest);
+      const double x = position<kPadding, kNearest>(double(grid[k * kAxes + a]), axis, s.corners);
       int64_t low = int64_t(x);
       if constexpr (kNearest) {
-        const int64_t at = element(low, axis, s);
+        const int64_t at = element<kPadding>(low, axis);
         places[0] = at < 0 || places[0] < 0 ? -1 : places[0] + at;
       } else {
         low -= x < double(low);  // the floor, without a call
-        const int64_t at[2] = {element(low, axis, s), element(low + 1, axis, s)};
+        const int64_t at[2] = {element<kPadding>(low, axis), element<kPadding>(low + 1, axis)};
         const double fraction = x - double(low);
         for (int t = 0; t < taps; ++t) {
           places[taps + t] = at[1] < 0 || places[t] < 0 ? -1 : places[t] + at[1];
@@ -97,7 +100,7 @@ void find_taps(const State& s, const float* grid, int64_t count, Block<kNearest 
 }
 
 template <bool kNearest, int kTaps>
-void sum_taps(const float* x, const Block<kTaps>& block, int64_t count, float* y) {
+void sum_taps(const float* __restrict x, const Block<kTaps>& block, int64_t count, float* __restrict y) {
   if (block.all) {
     for (int64_t k = 0; k < count; ++k) {
       float sum = kNearest ? x[block.element[0][k]] : block.weight[0][k] * x[block.element[0][k]];
@@ -117,13 +120,16 @@ void sum_taps(const float* x, const Block<kTaps>& block, int64_t count, float* y
 
 template <bool kNearest, int kAxes>
 void run_as(const State& s, const float* x, const float* grid, float* y, const ThreadPool& pool) {
+  const auto find = s.padding == Padding::kZeros    ? find_taps<kNearest, kAxes, Padding::kZeros>
+                    : s.padding == Padding::kBorder ? find_taps<kNearest, kAxes, Padding::kBorder>
+                                                    : find_taps<kNearest, kAxes, Padding::kReflection>;
   constexpr int kTaps = kNearest ? 1 : 1 << kAxes;
   const int64_t blocks = (s.places + kBlock - 1) / kBlock;
   parallel(pool, s.batch * blocks, std::max<int64_t>(1, 64 / s.channels), [&](int64_t begin, int64_t end, int) {
     Block<kTaps> block;
     for (int64_t b = begin; b < end; ++b) {
       const int64_t n = b / blocks, first = b % blocks * kBlock, count = std::min(kBlock, s.places - first);
-      find_taps<kNearest, kAxes>(s, grid + (n * s.places + first) * kAxes, count, block);
+      find(s, grid + (n * s.places + first) * kAxes, count, block);
       for (int64_t c = 0; c < s.channels; ++c)
         sum_taps<kNearest, kTaps>(x + n * s.x_n + c * s.x_c, block, count, y + (n * s.channels + c) * s.places + first);
     }

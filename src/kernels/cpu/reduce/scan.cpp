@@ -49,16 +49,22 @@ struct Walk {
 };
 
 /// kLanes running results side by side, `lane` elements apart.
-template <typename T, typename A, class F, int64_t kLanes>
-void scan_lanes(const T* x, T* y, int64_t lane, const Walk& w) {
+template <typename T, typename A, class F, int64_t kLanes, bool kExclusive>
+void scan_as(const T* __restrict x, T* __restrict y, int64_t apart, const Walk& w) {
+  const int64_t lane = kLanes == kColumns ? 1 : apart;  // columns are neighbours, which the compiler is to know
   A total[kLanes];
   for (A& t : total) t = A(F::kIdentity);
   for (int64_t k = 0, at = w.first; k < w.extent; ++k, at += w.step) {
     for (int64_t j = 0; j < kLanes; ++j) {
       const A before = std::exchange(total[j], F::join(total[j], A(x[at + j * lane])));
-      y[at + j * lane] = T(w.exclusive ? before : total[j]);
+      y[at + j * lane] = T(kExclusive ? before : total[j]);
     }
   }
+}
+template <typename T, typename A, class F, int64_t kLanes>
+void scan_lanes(const T* x, T* y, int64_t lane, const Walk& w) {
+  const auto as = w.exclusive ? scan_as<T, A, F, kLanes, true> : scan_as<T, A, F, kLanes, false>;
+  as(x, y, lane, w);
 }
 
 template <typename T, typename A, class F>
