@@ -12,6 +12,7 @@
 #include <fstream>
 #include <optional>
 
+#include "formats/npy_header.h"
 #include "ridgeline/error.h"
 
 namespace ridgeline {
@@ -169,9 +170,7 @@ Tensor converted(const Tensor& from, DType dtype) {
   return to;
 }
 
-}  // namespace
-
-Tensor read_npy(const std::string& path) {
+std::ifstream open_npy(const std::string& path, NpyHeader& out) {
   static_assert(std::endian::native == std::endian::little);
   std::error_code missing;
   const auto kind = std::filesystem::status(path, missing).type();
@@ -220,10 +219,25 @@ Tensor read_npy(const std::string& path) {
     fail(ErrorCode::kBadInput, "{}: {}{} takes {} bytes, the file holds {}", path, name(dtype),
          ridgeline::text(header.shape), bytes, size - begin - length);
   }
-  Tensor tensor(dtype, header.shape);
-  if (!file.read(tensor.as<char>(), bytes)) fail(ErrorCode::kBadInput, "{}: reading failed", path);
-  if (dtype == DType::kBool) {
-    for (int64_t i = 0; i < elements; ++i) tensor.as<uint8_t>()[i] = tensor.as<uint8_t>()[i] != 0;
+  out = {version, dtype, header.shape, begin + length};
+  return file;
+}
+
+}  // namespace
+
+NpyHeader read_npy_header(const std::string& path) {
+  NpyHeader header;
+  open_npy(path, header);
+  return header;
+}
+
+Tensor read_npy(const std::string& path) {
+  NpyHeader header;
+  std::ifstream file = open_npy(path, header);
+  Tensor tensor(header.dtype, header.shape);
+  if (!file.read(tensor.as<char>(), tensor.bytes())) fail(ErrorCode::kBadInput, "{}: reading failed", path);
+  if (header.dtype == DType::kBool) {
+    for (int64_t i = 0; i < tensor.elements(); ++i) tensor.as<uint8_t>()[i] = tensor.as<uint8_t>()[i] != 0;
   }
   return tensor;
 }

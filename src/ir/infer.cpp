@@ -283,9 +283,9 @@ std::vector<ValueInfo> infer_node(const OpSchema& op, const Attributes& attribut
     }
     const std::string_view like =
         spec.variadic && k >= op.inputs.size() ? (spec.same_as.empty() ? spec.name : spec.same_as) : spec.same_as;
-    for (int j = 0; j < k && !like.empty(); ++j) {
-      if (j < op.inputs.size() && op.inputs[j].name == like && i.has(j) && i.dtype(j) != DType::kNone &&
-          i.dtype(j) != dtype) {
+    const int declared = like.empty() ? 0 : std::min(k, op.inputs.size());  // a variadic one stands for many
+    for (int j = 0; j < declared; ++j) {
+      if (op.inputs[j].name == like && i.has(j) && i.dtype(j) != DType::kNone && i.dtype(j) != dtype) {
         i.reject(fmt::format("input '{}' is {}, but must have the type of '{}', which is {}", spec.name, name(dtype),
                              like, name(i.dtype(j))));
       }

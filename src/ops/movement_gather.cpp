@@ -9,6 +9,9 @@ namespace ridgeline {
 
 namespace {
 
+// Of a float from a file: beyond 64 bits it is what no shape may have, and NaN is negative.
+int64_t whole_number(double x) { return x > -0x1p62 ? int64_t(std::min(x, 0x1p62)) : -1; }
+
 int64_t checked_index(const Reference& r, int64_t index, int64_t extent) {
   if (index < -extent || index >= extent) {
     fail(ErrorCode::kBadInput, "{}: index {} is out of range for an extent of {}: allowed are {} to {}", r.op->name,
@@ -243,7 +246,7 @@ void gradient_scatter(Gradient& g, std::string_view scatter, std::string_view ga
 void infer_one_hot(Infer& i) {
   int64_t depth = 0;
   if (const Tensor* content = i.constant(1); content && content->elements() == 1) {
-    depth = is_float(content->dtype()) ? int64_t(content->f64(0)) : content->i64(0);
+    depth = is_float(content->dtype()) ? whole_number(content->f64(0)) : content->i64(0);
   } else {
     const std::vector<int64_t> values = i.need_integers(1);
     i.require(values.size() == 1, "'depth' has more than one element; allowed: one");

@@ -39,7 +39,8 @@ void reference_constant_of_shape(Reference& r) {
 
 // ceil((limit - start) / delta), at least 0
 int64_t range_length(double start, double limit, double delta) {
-  return int64_t(std::max(0.0, std::ceil((limit - start) / delta)));
+  const double length = std::max(0.0, std::ceil((limit - start) / delta));
+  return int64_t(std::min(length, 0x1p62));  // far beyond what a shape may have
 }
 
 void infer_range(Infer& i) {

@@ -28,12 +28,15 @@ void check_choice(const Infer& i, std::string_view attribute, std::initializer_l
   i.require(one_of(value, allowed), fmt::format("{} = '{}'; allowed: {}", attribute, value, fmt::join(allowed, ", ")));
 }
 
+// Scales come from files: what no 64 bits hold becomes an extent that no shape may have.
+int64_t whole(double x) { return int64_t(std::clamp(x, -0x1p62, 0x1p62)); }
+
 // floor(extent * scale); symbolic extents take whole factors and divisors only.
 Dim scaled(const Dim& extent, double scale) {
-  if (extent.known()) return int64_t(std::floor(double(extent.value()) * scale));
-  if (scale == std::floor(scale)) return extent * Dim(int64_t(scale));
+  if (extent.known()) return whole(std::floor(double(extent.value()) * scale));
+  if (scale == std::floor(scale)) return extent * Dim(whole(scale));
   const double divisor = std::round(1 / scale);
-  if (float(1 / divisor) == float(scale)) return floor_div(extent, Dim(int64_t(divisor)));
+  if (float(1 / divisor) == float(scale)) return floor_div(extent, Dim(whole(divisor)));
   throw NeedsValues(
       0, fmt::format("Resize: extent {} scaled by {} is not known before it is bound", extent.text(), scale));
 }
@@ -45,7 +48,7 @@ std::optional<double> common_scale(std::string_view policy, const std::vector<do
   return std::nullopt;
 }
 
-int64_t round_half_up(double x) { return int64_t(std::floor(x + 0.5)); }
+int64_t round_half_up(double x) { return whole(std::floor(x + 0.5)); }
 
 void infer_resize(Infer& i) {
   Shape result = i.shape(0);
@@ -136,6 +139,8 @@ int64_t nearest(std::string_view mode, double position) {
 }
 
 std::vector<Tap> interpolate(const Reference& r, double position, const AxisGeometry& g) {
+  // Regions come from files as well; beyond this all taps are at the edge (NaN: at the lower one).
+  position = position > -0x1p40 ? std::min(position, 0x1p40) : -0x1p40;
   const std::string mode = r.string("mode");
   std::vector<Tap> taps;
   if (mode == "nearest") {

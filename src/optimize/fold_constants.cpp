@@ -2,6 +2,7 @@
 // inference knows (a Shape of settled extents) is not even that.
 #include <algorithm>
 
+#include "core/saturate.h"
 #include "ir/control.h"
 #include "ir/reference.h"
 #include "optimize/passes.h"
@@ -12,6 +13,16 @@ namespace {
 // A folded tensor may not blow a small file up (Expand, Tile, ConstantOfShape bombs): at most this, or what its inputs
 // take.
 constexpr int64_t kMostFoldedBytes = int64_t(4) << 20;
+// Nor may all of them together: 40 nodes that join their input with itself made terabytes of 16 bytes. Four times what
+// the model's constants take, and this.
+constexpr int64_t kMostFoldedInAll = int64_t(64) << 20;
+// The reference does some 700 million operations a second: three products of 1000 x 1000 took 9 s.
+constexpr int64_t kMostFoldedFlops = int64_t(1) << 28;
+
+/// What may still be folded.
+struct Budget {
+  int64_t bytes = kMostFoldedInAll, flops = kMostFoldedFlops;
+};
 
 // Nodes in bodies of loops that one pass runs to fold them: some tenths of a second.
 constexpr int64_t kMostFoldedNodes = 1 << 17;
@@ -42,19 +53,34 @@ bool may_fold(const Graph& graph, const Node& node) {
   if (node.is("BitCast") &&
       (is_float(graph.value(node.output()).dtype()) || is_float(graph.value(node.input(0)).dtype())))
     return false;
+  return std::all_of(node.inputs.begin(), node.inputs.end(),
+                     [&](ValueId v) { return v == kNoValue || graph.constant(v); }) &&
+         std::all_of(node.outputs.begin(), node.outputs.end(), [&](ValueId v) {
+           return v == kNoValue || (graph.value(v).info.shape && known(graph.value(v).shape()) &&
+                                    graph.value(v).info.dtype != DType::kNone);
+         });
+}
+
+/// Why a node that may be folded is not, or nullptr, and what it takes is taken from the budget. "": not worth a line.
+const char* why_not(const Graph& graph, const Node& node, Budget& budget) {
   int64_t in_bytes = 0, out_bytes = 0;
-  for (ValueId v : node.inputs) {
-    if (v == kNoValue) continue;
-    if (!graph.constant(v)) return false;
-    in_bytes += graph.constant(v)->bytes();
+  for (size_t k = 0; k < node.inputs.size(); ++k) {
+    const auto begin = node.inputs.begin(), at = begin + int64_t(k);
+    if (*at != kNoValue && std::find(begin, at, *at) == at)  // one that is read twice is there once
+      in_bytes = saturated_sum(in_bytes, graph.constant(*at)->bytes());
   }
   for (ValueId v : node.outputs) {
     if (v == kNoValue) continue;
     const Value& value = graph.value(v);
-    if (!value.info.shape || !known(value.shape())) return false;
-    out_bytes += bytes_of(value.dtype(), element_count(extents(value.shape())));
+    out_bytes = saturated_sum(out_bytes, bytes_of(value.dtype(), element_count(extents(value.shape()))));
   }
-  return out_bytes <= std::max(kMostFoldedBytes, in_bytes);
+  if (out_bytes > std::max(kMostFoldedBytes, in_bytes)) return "";
+  if (out_bytes > budget.bytes) return "the constants of this model would grow too much";
+  const int64_t flops = node_flops(graph, node);
+  if (flops > budget.flops) return "computing it once, by the reference, would take too long";
+  budget.bytes -= out_bytes;
+  budget.flops -= flops;
+  return nullptr;
 }
 
 // Integers that inference knows (a Shape of settled extents, and what is computed from it), as a tensor.
@@ -82,15 +108,19 @@ bool fold_known_content(Graph& graph, Node& node, Decisions& decisions) {
 }  // namespace
 
 void fold_constants(Graph& graph, Decisions& decisions) {
-  const LoopBudget budget(kMostFoldedNodes);
+  const LoopBudget loops(kMostFoldedNodes);
+  Budget budget;
+  for (ValueId v = 0; v < graph.value_count(); ++v)
+    if (const Tensor* held = graph.constant(v)) budget.bytes = saturated_sum(budget.bytes, 4 * held->bytes());
   for (NodeId id : graph.order()) {
     Node& node = graph.node(id);
     if (!node.alive || node.outputs.empty() || fold_known_content(graph, node, decisions)) continue;
     if (!may_fold(graph, node) || !decisions.allowed(node)) continue;
     const bool bodies = has_bodies(*node.op);
-    if (!bodies && std::any_of(node.outputs.begin(), node.outputs.end(),
-                               [&](ValueId v) { return v != kNoValue && graph.value(v).info.dtype == DType::kNone; }))
+    if (const char* reason = bodies ? nullptr : why_not(graph, node, budget)) {
+      if (*reason) decisions.refuse(node, "too_large", reason);
       continue;
+    }
     std::vector<Tensor> inputs;
     for (ValueId v : node.inputs) inputs.push_back(v == kNoValue ? Tensor() : *graph.constant(v));
     std::vector<Tensor> outputs;

@@ -126,8 +126,10 @@ void Lowering::find_needed() {
     shapes_[size_t(v)] = extents_of(value, bindings_);
     // Before kernels prepare tables as long as an axis: no run could hold it.
     if (const int64_t bytes = bytes_of(value.dtype(), element_count(shapes_[size_t(v)])); bytes > memory_of_machine()) {
-      fail(ErrorCode::kResource, "out of memory: '{}' is {}{}, {} MB; this machine has {} MB", value.name,
-           name(value.dtype()), text(shapes_[size_t(v)]), bytes >> 20, memory_of_machine() >> 20);
+      const Node* from = value.producer == kNoNode ? nullptr : &graph_.node(value.producer);
+      fail(ErrorCode::kResource, "{}out of memory: '{}' is {}{}, {} MB; this machine has {} MB",
+           from ? fmt::format("node '{}' ({}): ", from->name, from->op->name) : "", value.name, name(value.dtype()),
+           text(shapes_[size_t(v)]), bytes >> 20, memory_of_machine() >> 20);
     }
   }
 }

@@ -6,6 +6,7 @@
 #include "core/words.h"
 #include "formats/onnx/model_file.h"
 #include "formats/onnx/node_order.h"
+#include "formats/onnx/upgrade_before_7.h"
 #include "ops/catalogue.h"
 #include "ridgeline/error.h"
 
@@ -26,7 +27,7 @@ void check_versions(const onnx::ModelProto& model, const std::string& file) {
   }
   if (standard->second < 1 || standard->second > ModelLimits::kNewestOpset) {
     fail(ErrorCode::kUnsupported, "{}: operator set {} of ai.onnx is unsupported: supported are {} to {}", file,
-         standard->second, kOldestOpset, ModelLimits::kNewestOpset);
+         standard->second, 1, ModelLimits::kNewestOpset);
   }
   if (model.training_info_size() > 0)
     fail(ErrorCode::kUnsupported, "{}: training information in a model is unsupported", file);
@@ -50,25 +51,11 @@ std::string ImportShared::fresh_symbol(const std::string& stem) {
   return name;
 }
 
-namespace {
-
-/// The operator set in which the form that holds in `opset` came to be; 0: it was not there yet.
-int form_at(const OpSchema& op, int64_t opset) {
-  int form = 0;
-  for (const int version : op.versions)
-    if (version <= opset) form = std::max(form, version);
-  return form;
-}
-
-}  // namespace
-
 const OpSchema& ImportShared::known_op(const std::string& name, const std::string& domain, int64_t opset) {
   const OpSchema* op = find_op(name, domain);
   if (!op) fail(ErrorCode::kUnsupported, "there is no such operator here{}", nearest(name));
-  if (domain.empty() && opset < kOldestOpset && form_at(*op, opset) != form_at(*op, kOldestOpset)) {
-    fail(ErrorCode::kUnsupported, "its form of operator set {} is unsupported: supported are {} to {}", opset,
-         kOldestOpset, ModelLimits::kNewestOpset);
-  }
+  // Older forms have been brought up by then.
+  if (opset < kOldestOpset && in_first_opset(name)) opset = kOldestOpset;
   if (!op->versions.empty() && domain.empty() && opset < op->versions[0]) {
     fail(ErrorCode::kUnsupported, "the oldest supported form is that of operator set {}", op->versions[0]);
   }

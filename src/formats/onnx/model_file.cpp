@@ -39,9 +39,6 @@ class File {
 const char* other_format(std::string_view head) {
   if (head.starts_with("\x89PNG")) return "this is a PNG image";
   if (head.starts_with("PK")) return "this is a ZIP archive; is the model inside of it?";
-  using namespace std::string_view_literals;  // 64 bits of length, then JSON
-  if (head.size() > 9 && head.substr(4, 6) == "\0\0\0\0{\""sv)
-    return "this is a safetensors file, which is unsupported";
   if (head.starts_with("version https://git-lfs")) return "this is a Git LFS pointer; fetch the file itself";
   return nullptr;
 }
@@ -111,9 +108,13 @@ void check_messages(CodedInputStream& stream, const std::string& name) {
 }
 
 onnx::ModelProto parse(CodedInputStream& stream, const std::string& name, std::string_view head) {
-  if (head.starts_with("GGUF")) {
-    fail(ErrorCode::kUnsupported,
-         "{}: unsupported: this is a GGUF file, which a later release reads; convert it to ONNX", name);
+  using namespace std::string_view_literals;
+  const bool gguf = head.starts_with("GGUF");
+  if (gguf || (head.size() > 8 && head.substr(4, 5) == "\0\0\0\0{"sv)) {  // 64 bits of length, then JSON
+    fail(
+        ErrorCode::kUnsupported,
+        "{}: unsupported: this is a {} file; 'inspect' shows what it holds, running it comes later: convert it to ONNX",
+        name, gguf ? "GGUF" : "safetensors");
   }
   if (const char* what = other_format(head)) fail(ErrorCode::kBadModel, "{}: not an ONNX model: {}", name, what);
   stream.SetRecursionLimit(ModelLimits::kNesting);
@@ -124,6 +125,8 @@ onnx::ModelProto parse(CodedInputStream& stream, const std::string& name, std::s
          ModelLimits::kNesting);
   }
   if (!model.has_graph()) fail(ErrorCode::kBadModel, "{}: not an ONNX model: it has no graph", name);
+  // Before IR version 3 models imported nothing: they are of the first operator set.
+  if (model.opset_import().empty() && model.ir_version() < 3) model.add_opset_import()->set_version(1);
   return model;
 }
 

@@ -1,8 +1,10 @@
-// Source of every rule: the change log of the ONNX operators (docs/Changelog.md there), opsets 7 to 28.
+// Source of every rule: the change log of the ONNX operators (docs/Changelog.md there), opsets 7 to 28
+// (upgrade_before_7.cpp: 1 to 6).
 #include "formats/onnx/upgrade.h"
 
 #include <algorithm>
 
+#include "formats/onnx/upgrade_before_7.h"
 #include "ridgeline/error.h"
 
 namespace ridgeline {
@@ -304,6 +306,7 @@ std::string newest_name(const std::string& op, const std::string& domain, int64_
 void upgrade(NodeForm& form) {
   if (!form.domain.empty()) return;
   const std::string written = form.op;
+  if (form.opset < 7) upgrade_to_7(form);
   for (const Rule& rule : kRules) {
     if (form.opset < rule.before && form.op == rule.op) {
       // Upsample becomes Resize complete: the rule for Resize-10 would take it for that operator's old form.
