@@ -12,6 +12,7 @@
 #include <memory>
 #include <set>
 
+#include "cli/external_root.h"
 #include "core/words.h"
 #include "formats/npy.h"
 #include "kernels/cuda/device.h"
@@ -123,6 +124,8 @@ void ModelArguments::add_to(CLI::App* command) {
   command->add_option("--dim", dims,
                       "The extent of an open dimension, else 1: --dim batch=8 (may be repeated; `inspect` shows "
                       "their names)");
+  command->add_option("--external-root", external_root(),
+                      "A folder that links in place of external weights may lead into; without it none is followed");
 }
 
 LoadOptions ModelArguments::load_options(const Common& common) const {
@@ -156,7 +159,14 @@ void check_folder_of(const std::string& file) {
     fail(ErrorCode::kResource, "{} cannot be written: the folder {} is not writable", file, folder);
 }
 
-Model ModelArguments::load(const Common& common) const { return load_model(path, load_options(common), common.notes); }
+Model ModelArguments::load(const Common& common) const {
+  return load_model(path, load_options(common), common.notes, external_root());
+}
+
+std::string& external_root() {
+  static std::string root;
+  return root;
+}
 
 void naming_file(const std::string& path, const std::function<void()>& body) {
   try {

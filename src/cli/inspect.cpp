@@ -2,6 +2,7 @@
 #include <map>
 
 #include "cli/common.h"
+#include "cli/external_root.h"
 #include "core/saturate.h"
 #include "core/words.h"
 #include "formats/onnx/import.h"
@@ -78,7 +79,7 @@ void add_inspect(CLI::App& app, Common& common) {
       [&common, arguments] {
         if (!tensor_file_format(arguments->path).empty())
           return show_tensors(common, read_tensor_file(arguments->path));
-        const Inspection i = inspect_model(arguments->path, arguments->load_options(common).dims);
+        const Inspection i = inspect_model(arguments->path, arguments->load_options(common).dims, external_root());
         Json operators = Json::object(), unsupported = Json::array();
         std::string text =
             fmt::format("{}: {} nodes, {:.3f} M parameters\n", arguments->path, i.nodes, double(i.parameters) / 1e6);

@@ -35,7 +35,9 @@ class Absorber {
   Absorber(Graph& graph, Decisions& decisions, Rule rule) : graph_(graph), decisions_(decisions), rule_(rule) {}
 
   void run() {
-    for (NodeId id : graph_.order()) {
+    const std::vector<NodeId> order = graph_.order();
+    measure_levels(order);
+    for (NodeId id : order) {
       if (!graph_.node(id).alive || !rule_.takes(graph_.node(id)) || graph_.node(id).outputs.empty() ||
           graph_.node(id).output() == kNoValue)
         continue;
@@ -46,6 +48,43 @@ class Absorber {
   }
 
  private:
+  // The longest way from an input to each node. A step that takes others in gets the level of the last of them, so that
+  // what depends on it stays above it.
+  void measure_levels(const std::vector<NodeId>& order) {
+    level_.assign(size_t(graph_.node_capacity()), 0);
+    stamp_.assign(level_.size(), 0);
+    for (const NodeId id : order) {
+      for (const ValueId v : graph_.node(id).inputs) {
+        if (const Node* from = graph_.producer(v))
+          level_[size_t(id)] = std::max(level_[size_t(id)], level_[size_t(from->id)] + 1);
+      }
+    }
+  }
+
+  // Does the value depend on the node? Only what lies above it is searched: walking back to the inputs took most of the
+  // time of a model of 4,000 blocks. `far`: given up.
+  bool depends_on(ValueId value, const Node& node, bool& far) {
+    constexpr int64_t kMostVisited = int64_t(1) << 27;  // in all, a second or so; what comes after is searched nearby
+    constexpr int kNear = 64;
+    std::vector<ValueId> stack = {value};
+    ++round_;
+    for (int visited = 0; !stack.empty(); ++visited) {
+      far = visited_ > kMostVisited && visited > kNear;
+      if (far) return true;
+      const Node* producer = graph_.producer(stack.back());
+      stack.pop_back();
+      if (!producer) continue;
+      if (producer->id == node.id) return true;
+      const size_t at = size_t(producer->id);
+      if (level_[at] <= level_[size_t(node.id)] || stamp_[at] == round_) continue;
+      stamp_[at] = round_;
+      ++visited_;
+      for (const ValueId i : producer->inputs)
+        if (i != kNoValue) stack.push_back(i);
+    }
+    return false;
+  }
+
   // Any node of the region may be refused for its own reason; the first one met is the one reported.
   bool joins(const Node& producer, const Node& user, const std::vector<NodeId>& inside, ValueId from, std::string& code,
              std::string& why) {
@@ -68,9 +107,11 @@ class Absorber {
                           graph_.value(v).name);
         return false;
       }
-      if (depends_on(graph_, v, producer)) {
-        code = "depends_on_itself";
-        why = fmt::format("its other operand '{}' is computed from the value itself", graph_.value(v).name);
+      bool far = false;
+      if (depends_on(v, producer, far)) {
+        code = far ? "too_far" : "depends_on_itself";
+        why = fmt::format("its other operand '{}' is computed from the value itself{}", graph_.value(v).name,
+                          far ? ", or is too far from it to tell" : "");
         return false;
       }
     }
@@ -286,6 +327,8 @@ class Absorber {
         decisions_.refuse(last, "no_kernel", "only the reference would run the fused step: " + why);
       return false;
     }
+    int& level = level_[size_t(producer.id)];
+    for (const NodeId id : region->nodes) level = std::max(level, level_[size_t(id)]);
     commit(producer, *region, widened, shared, std::move(inputs), op_inputs);
     return true;
   }
@@ -376,6 +419,9 @@ class Absorber {
   Graph& graph_;
   Decisions& decisions_;
   Rule rule_;
+  std::vector<int> level_, stamp_;  // of each node; the search that saw it last
+  int round_ = 0;
+  int64_t visited_ = 0;
 };
 
 }  // namespace

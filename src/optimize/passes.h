@@ -51,8 +51,6 @@ int content_uses(const Graph& graph, ValueId value);
 /// Gives a constant's memory back if nothing reads it any more: weights that a rewrite has replaced, at once and not at
 /// the pass's end, when all the new ones stand beside all the old.
 void release_unread(Graph& graph, ValueId constant);
-/// Does `value` depend on an output of `node`?
-bool depends_on(const Graph& graph, ValueId value, const Node& node);
 /// A Transpose's permutation, the default one written out.
 std::vector<int64_t> permutation_of(const Graph& graph, const Node& transpose);
 /// All elements of a float constant equal: its number.

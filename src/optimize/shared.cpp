@@ -82,22 +82,6 @@ void release_unread(Graph& graph, ValueId constant) {
   if (graph.constant(constant) && graph.uses(constant) == 0) graph.value(constant).info.constant = {};
 }
 
-bool depends_on(const Graph& graph, ValueId value, const Node& node) {
-  std::vector<ValueId> stack = {value};
-  std::vector<char> seen(static_cast<size_t>(graph.node_capacity()), 0);
-  while (!stack.empty()) {
-    const ValueId v = stack.back();
-    stack.pop_back();
-    const Node* producer = graph.producer(v);
-    if (!producer || seen[size_t(producer->id)]) continue;
-    if (producer->id == node.id) return true;
-    seen[size_t(producer->id)] = 1;
-    for (ValueId i : producer->inputs)
-      if (i != kNoValue) stack.push_back(i);
-  }
-  return false;
-}
-
 std::vector<int64_t> permutation_of(const Graph& graph, const Node& transpose) {
   std::vector<int64_t> perm = transpose.attributes.integers("perm");
   if (perm.empty())

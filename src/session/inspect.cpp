@@ -27,11 +27,12 @@ InspectedTensor describe(const Graph& graph, ValueId v) {
 
 }  // namespace
 
-Inspection inspect_model(const std::string& path, const Bindings& dims) {
+Inspection inspect_model(const std::string& path, const Bindings& dims, const std::string& external_root) {
   ImportReport report;
   ImportOptions options;
   options.collect_unsupported = true;
   options.report = &report;
+  options.external_root = external_root;
   Graph graph = import_onnx(path, options);
   Inspection out;
   out.operators = report.operators;

@@ -29,6 +29,6 @@ struct Inspection {
 };
 
 /// Throws Error for a file that cannot be read; unsupported operators are listed instead.
-Inspection inspect_model(const std::string& path, const Bindings& dims);
+Inspection inspect_model(const std::string& path, const Bindings& dims, const std::string& external_root = "");
 
 }  // namespace ridgeline

@@ -156,12 +156,14 @@ Model load_model(const std::string& path, const LoadOptions& options) {
   return load_model(path, options, ignored);
 }
 
-Model load_model(const std::string& path, const LoadOptions& options, std::vector<std::string>& notes) {
+Model load_model(const std::string& path, const LoadOptions& options, std::vector<std::string>& notes,
+                 const std::string& external_root) {
   if (is_saved_file(path)) return load_saved_plan(path, options, notes);
   const auto begin = std::chrono::steady_clock::now();
   ImportReport report;
   ImportOptions import_options;
   import_options.report = &report;
+  import_options.external_root = external_root;
   Graph graph = import_onnx(path, import_options);
   notes = std::move(report.notes);
   const double load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();

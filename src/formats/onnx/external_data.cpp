@@ -5,8 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <vector>
 
 #include "formats/onnx/model_file.h"
@@ -47,31 +49,49 @@ struct Mapping {
   ~Mapping() { munmap(base, bytes); }
 };
 
+// Walked part by part without following links: a check of the text alone, or of the resolved path before opening it,
+// can be deceived by a link, or by one that is made in between. The last part's descriptor, or -1 with errno.
+int open_below(const std::string& folder, const std::vector<std::string>& parts) {
+  int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  for (size_t i = 0; descriptor >= 0 && i < parts.size(); ++i) {
+    const bool last = i + 1 == parts.size();
+    const int flags = O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | (last ? 0 : O_DIRECTORY);
+    const int inner = openat(descriptor, parts[i].c_str(), flags);
+    const int error = errno;
+    close(descriptor);
+    descriptor = inner;
+    errno = error;
+  }
+  return descriptor;
+}
+
+bool is_link_among(std::filesystem::path path, const std::vector<std::string>& parts) {
+  std::error_code ignored;
+  return std::any_of(parts.begin(), parts.end(),
+                     [&](const std::string& part) { return std::filesystem::is_symlink(path /= part, ignored); });
+}
+
 }  // namespace
 
 ExternalData::File::~File() {
   if (descriptor >= 0) close(descriptor);
 }
 
-// Walked part by part without following links: a check of the text alone, or of the resolved path before opening it,
-// can be deceived by a link, or by one that is made in between.
 std::shared_ptr<ExternalData::File> ExternalData::open(const std::string& item, const std::string& location) {
   if (const auto found = files_.find(location); found != files_.end()) return found->second;
   const std::vector<std::string> parts = parts_of(item, location);
   if (folder_.empty()) refuse(item, location, "this model was not read from a folder");
   auto file = std::make_shared<File>();
-  file->descriptor = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  for (size_t i = 0; file->descriptor >= 0 && i < parts.size(); ++i) {
-    const bool last = i + 1 == parts.size();
-    const int flags = O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | (last ? 0 : O_DIRECTORY);
-    const int inner = openat(file->descriptor, parts[i].c_str(), flags);
-    const int error = errno;
-    close(file->descriptor);
-    file->descriptor = inner;
-    errno = error;
-  }
+  file->descriptor = open_below(folder_, parts);
+  // A link among the folders is said to be no folder.
+  if (file->descriptor < 0 && (errno == ELOOP || errno == ENOTDIR) && !root_.empty())
+    file->descriptor = open_linked(item, location);
   if (file->descriptor < 0) {
-    if (errno == ELOOP) refuse(item, location, "a symbolic link, which is not followed; put the file itself there");
+    if (errno == ELOOP || (errno == ENOTDIR && is_link_among(folder_, parts))) {
+      refuse(item, location,
+             "a symbolic link, which is not followed; put the file itself there, or name the folder that such links "
+             "may lead into with --external-root");
+    }
     refuse(item, location, std::strerror(errno));
   }
   struct stat status {};
@@ -79,6 +99,21 @@ std::shared_ptr<ExternalData::File> ExternalData::open(const std::string& item, 
   file->bytes = status.st_size;
   if (int(files_.size()) >= kMostFiles) files_.clear();
   return files_[location] = file;
+}
+
+// The place that the links lead to has to lie below the root; it is then opened from there without following any, so
+// that a link made in between is refused.
+int ExternalData::open_linked(const std::string& item, const std::string& location) const {
+  std::error_code trouble;
+  const std::filesystem::path root = std::filesystem::canonical(root_, trouble);
+  if (trouble) fail(ErrorCode::kUsage, "--external-root {}: {}", root_, trouble.message());
+  const std::filesystem::path target = std::filesystem::canonical(std::filesystem::path(folder_) / location, trouble);
+  if (trouble) refuse(item, location, trouble.message());
+  std::vector<std::string> parts;
+  for (const auto& part : target.lexically_relative(root)) parts.push_back(part.string());
+  if (parts.empty() || parts[0] == "..")
+    refuse(item, location, "its links lead to " + target.string() + ", which is not below " + root.string());
+  return open_below(root.string(), parts);
 }
 
 Tensor ExternalData::read(const std::string& item, const std::string& location, int64_t offset, int64_t length,

@@ -129,7 +129,13 @@ class Importer {
       const std::string name = proto.name();
       check_name(name, "an initializer");
       if (!given_.insert(name).second) refuse("two initializers are named {}", quote(name));
-      Tensor tensor = with_file([&] { return take_tensor(proto, quote(name), shared_.external); });
+      Tensor tensor;
+      try {
+        tensor = with_file([&] { return take_tensor(proto, quote(name), shared_.external); });
+      } catch (const Error& error) {
+        if (!shared_.leaves_out(error, "initializer", name)) throw;
+        continue;
+      }
       shared_.report.parameters += tensor.elements();
       initializers_.emplace(name, tensor.dtype());
       // One that nobody reads is checked, and its memory given back at once.
@@ -148,7 +154,14 @@ class Importer {
       const bool formal = formals && !initializers_.count(name);
       if (formal && graph_.inputs.size() >= formals->size()) refuse_formals(formals->size());
       const ValueInfo known = formal ? (*formals)[graph_.inputs.size()] : ValueInfo();
-      const DType dtype = known.dtype != DType::kNone && !input.has_type() ? known.dtype : dtype_of_input(input);
+      DType dtype = known.dtype;
+      try {
+        if (dtype == DType::kNone || input.has_type()) dtype = dtype_of_input(input);
+      } catch (const Error& error) {
+        if (formal || !shared_.leaves_out(error, "input", name)) throw;
+        given_.insert(name);
+        continue;
+      }
       if (const auto found = initializers_.find(name); found != initializers_.end()) {
         if (found->second != dtype) {
           refuse("input {} is declared as {}, its initializer is {}", quote(name), ridgeline::name(dtype),
@@ -432,28 +445,9 @@ class Importer {
       }
       // Where inference has to wait for the content of an input, the declaration is all that is known.
       if (dtype == DType::kNone) graph_.value(value).info.dtype = dtype_of_onnx(declared);
-      if (!parent_) compare_shapes(output, graph_.value(value));
+      if (!parent_) shared_.compare_shapes(output, graph_.value(value));
       graph_.mark_output(value);
     }
-  }
-
-  /// The declaration of an output decides nothing, but one that contradicts the graph is a fault of the exporter's.
-  void compare_shapes(const onnx::ValueInfoProto& output, const Value& value) {
-    const auto& type = output.type().tensor_type();
-    if (!type.has_shape() || !value.info.shape) return;
-    bool fits = type.shape().dim_size() == value.rank();
-    std::string declared;
-    for (int i = 0; i < type.shape().dim_size(); ++i) {
-      const auto& dim = type.shape().dim(i);
-      const bool number = dim.value_case() == onnx::TensorShapeProto::Dimension::kDimValue && dim.dim_value() >= 0;
-      declared += (i ? "," : "") + (number                    ? std::to_string(dim.dim_value())
-                                    : dim.dim_param().empty() ? "?"
-                                                              : escaped(dim.dim_param()));
-      fits = fits && (!number || !value.shape()[size_t(i)].known() || value.shape()[size_t(i)].is(dim.dim_value()));
-    }
-    if (!fits)
-      shared_.note(fmt::format("output {} is declared as [{}], but it is {}", quote(output.name()), declared,
-                               text(value.shape())));
   }
 
   ImportShared& shared_;

@@ -35,6 +35,7 @@ struct ImportOptions {
   /// an error: for `inspect`.
   bool collect_unsupported = false;
   ImportReport* report = nullptr;
+  std::string external_root;  // a folder that links in place of external data may lead into; "": none is followed
 };
 
 /// Throws Error{kBadModel} for a file that is broken, Error{kUnsupported} that lists all unsupported operators at once.

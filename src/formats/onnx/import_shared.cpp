@@ -77,6 +77,39 @@ std::string ImportShared::nearest(const std::string& name) {
   return entry->second;
 }
 
+void ImportShared::compare_shapes(const onnx::ValueInfoProto& output, const Value& value) {
+  const auto& type = output.type().tensor_type();
+  if (!type.has_shape() || !value.info.shape) return;
+  bool fits = type.shape().dim_size() == value.rank();
+  std::string declared;
+  for (int i = 0; i < type.shape().dim_size(); ++i) {
+    const auto& dim = type.shape().dim(i);
+    const bool number = dim.value_case() == onnx::TensorShapeProto::Dimension::kDimValue && dim.dim_value() >= 0;
+    declared += (i ? "," : "") + (number                    ? std::to_string(dim.dim_value())
+                                  : dim.dim_param().empty() ? "?"
+                                                            : escaped(dim.dim_param()));
+    fits = fits && (!number || !value.shape()[size_t(i)].known() || value.shape()[size_t(i)].is(dim.dim_value()));
+  }
+  if (!fits)
+    note(fmt::format("output {} is declared as [{}], but it is {}", quote(output.name()), declared,
+                     text(value.shape())));
+}
+
+bool ImportShared::leaves_out(const Error& error, const char* what, const std::string& name) {
+  if (!options.collect_unsupported || error.code() != ErrorCode::kUnsupported) return false;
+  mark_unsupported(what, name, error.what());
+  return true;
+}
+
+void ImportShared::mark_unsupported(const char* what, const std::string& name, std::string reason) {
+  if (reason.starts_with(file + ": ")) reason = reason.substr(file.size() + 2);
+  const auto [at, fresh] = unsupported_.emplace(std::tuple(what, "", reason), report.unsupported.size());
+  if (fresh)
+    report.unsupported.push_back({what, shown_domain(""), 0, 1, escaped(name), reason});
+  else
+    ++report.unsupported[at->second].count;
+}
+
 void ImportShared::mark_unsupported(const SourceNode& node, std::string reason) {
   const std::string op = escaped(node.proto->op_type()), domain = normal_domain(node.proto->domain());
   const std::string own = describe(node);  // inference begins with it; the list names the node itself

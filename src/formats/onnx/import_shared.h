@@ -11,6 +11,7 @@
 #include "formats/onnx/external_data.h"
 #include "formats/onnx/functions.h"
 #include "formats/onnx/import.h"
+#include "ridgeline/error.h"
 
 namespace ridgeline {
 
@@ -26,7 +27,7 @@ void check_versions(const onnx::ModelProto& model, const std::string& file);
 struct ImportShared {
   ImportShared(std::string file_name, const std::string& folder, const ImportOptions& import_options)
       : file(std::move(file_name)),
-        external(folder),
+        external(folder, import_options.external_root),
         options(import_options),
         report(import_options.report ? *import_options.report : own_report) {}
 
@@ -35,6 +36,10 @@ struct ImportShared {
   /// The schema, or Error{kUnsupported} with the nearest form that there is.
   const OpSchema& known_op(const std::string& name, const std::string& domain, int64_t opset);
   void mark_unsupported(const SourceNode& node, std::string reason);
+  /// Is it to be listed and left out, as an input or initializer of a type that is not known here?
+  bool leaves_out(const Error& error, const char* what, const std::string& name);
+  /// The declaration of an output decides nothing, but one that contradicts the graph is a fault of the exporter's.
+  void compare_shapes(const onnx::ValueInfoProto& output, const Value& value);
   [[noreturn]] void refuse_unsupported() const;
   void note(std::string text);
 
@@ -46,6 +51,7 @@ struct ImportShared {
   std::unordered_set<const onnx::NodeProto*> single_batches;  // parts of Scans of opset 8: already of today's form
 
  private:
+  void mark_unsupported(const char* what, const std::string& name, std::string reason);
   std::string fresh_symbol(const std::string& stem);
   /// "; the nearest is ..." or nothing.
   std::string nearest(const std::string& op);
