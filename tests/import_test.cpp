@@ -308,6 +308,42 @@ TEST_F(ImportTest, ExternalDataStaysInTheFolder) {
   std::filesystem::create_symlink(folder_ / "in" / "w.bin", folder_ / "link.bin");
   location.set_value("link.bin");
   refused(ErrorCode::kBadModel, {"'w'", "symbolic link"});
+  std::filesystem::create_directory_symlink(folder_ / "in", folder_ / "linked");
+  location.set_value("linked/w.bin");
+  refused(ErrorCode::kBadModel, {"'w'", "symbolic link"});
+}
+
+TEST_F(ImportTest, ARootThatLinksMayLeadInto) {
+  input("x", {"2"});
+  node("Add", {"x", "w"}, {"y"});
+  output("y");
+  auto& w = weight("w", {2});
+  w.set_data_location(onnx::TensorProto::EXTERNAL);
+  auto& location = *w.add_external_data();
+  location.set_key("location");
+  for (const char* each : {"model", "store", "other"}) std::filesystem::create_directories(folder_ / each);
+  const float values[] = {7, 8};
+  for (const char* each : {"store/w.bin", "other/w.bin"})
+    write(each, std::string(reinterpret_cast<const char*>(values), sizeof(values)));
+  std::filesystem::create_symlink("../store/w.bin", folder_ / "model" / "good.bin");
+  std::filesystem::create_symlink("../other/w.bin", folder_ / "model" / "bad.bin");
+  std::filesystem::create_symlink("../store", folder_ / "model" / "folder");
+  const auto import_with = [&](const char* where, const std::string& root) {
+    location.set_value(where);
+    const std::string bytes = model_.SerializeAsString();
+    ImportOptions options;
+    options.external_root = root;
+    const Graph g = import_onnx(std::as_bytes(std::span(bytes)), path("model"), "model.onnx", options);
+    return constant(g, g.find_value("w"));
+  };
+  for (const char* each : {"good.bin", "folder/w.bin"}) {
+    EXPECT_EQ(import_with(each, path("store")), (std::vector<double>{7, 8})) << each;
+    EXPECT_THROW(import_with(each, ""), Error) << each;
+    EXPECT_THROW(import_with(each, path("other")), Error) << each;
+  }
+  for (const char* each : {"bad.bin", "../store/w.bin", "/etc/passwd"})
+    EXPECT_THROW(import_with(each, path("store")), Error) << each;
+  EXPECT_THROW(import_with("good.bin", path("nowhere")), Error);
 }
 
 TEST_F(ImportTest, LargeExternalDataIsMapped) {

@@ -2,6 +2,9 @@
 // chains stay cheap.
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "core/saturate.h"
 #include "core/words.h"
 #include "formats/make/make.h"
@@ -92,6 +95,81 @@ TEST_F(LimitsTest, SizesThatNodesMake) {
   node("Add", {"x", "z"}, {"y"}, "sum");
   output("y");
   refused(ErrorCode::kBadModel, {"node 'sum'", "[2147483648,2147483648]"});
+}
+
+/// Passes and plan of the model at hand, its inputs not made.
+void plan(const Graph& graph) {
+  LoadOptions load;
+  load.make_inputs = false;
+  Model model = bind_model(graph, load);
+  ConstantStore store;
+  compile(model, {}, store);
+}
+
+TEST_F(LimitsTest, WhatNodesMakeOfConstantsIsNotFoldedWithoutBound) {
+  struct Bomb {
+    const char* op;
+    std::vector<int64_t> operand;
+  };
+  for (const Bomb& bomb : {Bomb{"ConstantOfShape", {int64_t(1) << 40}}, Bomb{"Expand", {int64_t(1) << 40}},
+                           Bomb{"Tile", {int64_t(1) << 40}}, Bomb{"Pad", {0, int64_t(1) << 40}}}) {
+    model_.clear_graph();
+    input("x", {"1"});
+    raw_weight("one", {1});
+    weight("n", {int64_t(bomb.operand.size())}, 7)
+        .set_raw_data(bomb.operand.data(), bomb.operand.size() * sizeof(int64_t));
+    const bool alone = std::string(bomb.op) == "ConstantOfShape";
+    node(bomb.op, alone ? std::vector<std::string>{"n"} : std::vector<std::string>{"one", "n"}, {"a"}, "bomb");
+    node("Mul", {"a", "x"}, {"y"}, "user");
+    output("y");
+    refuses([&] { plan(import()); }, {"node '", "out of memory"});
+  }
+}
+
+TEST_F(LimitsTest, ConstantsThatDoubleFortyTimes) {
+  input("x", {"1"});
+  raw_weight("c0", {1, 2, 3, 4});
+  for (int i = 0; i < 40; ++i) {
+    const std::string from = "c" + std::to_string(i);
+    set(node("Concat", {from, from}, {"c" + std::to_string(i + 1)}, "bomb" + std::to_string(i)), "axis", int64_t(0));
+  }
+  set(node("ReduceSum", {"c40"}, {"s"}), "keepdims", int64_t(0));
+  node("Add", {"s", "x"}, {"y"});
+  output("y");
+  refuses([&] { plan(import()); }, {"node 'bomb", "Concat", "out of memory"});
+}
+
+TEST_F(LimitsTest, ProductsOfConstantsAreLeftToTheRun) {
+  input("x", {"1"});
+  const int64_t size[] = {1000, 1000};
+  weight("n", {2}, 7).set_raw_data(size, sizeof(size));
+  node("ConstantOfShape", {"n"}, {"a"});
+  node("MatMul", {"a", "a"}, {"b"}, "product");  // 2 GFLOP
+  node("Add", {"b", "x"}, {"y"});
+  output("y");
+  Graph g = import();
+  Decisions decisions;
+  run_passes(g, PipelineOptions{}, decisions);
+  const auto said = std::find_if(decisions.all.begin(), decisions.all.end(), [](const Decision& d) {
+    return d.pass == "fold_constants" && d.action == Action::kRefused && d.nodes == std::vector<std::string>{"product"};
+  });
+  ASSERT_NE(said, decisions.all.end());
+  EXPECT_NE(said->reason.find("too long"), std::string::npos) << said->reason;
+}
+
+TEST_F(LimitsTest, ScalesBeyondWhatAShapeMayHave) {
+  input("x", {"1", "1", "4", "4"});
+  const float scales[] = {1, 1, std::numeric_limits<float>::infinity(), 1e30F};
+  weight("s", {4}).set_raw_data(scales, sizeof(scales));
+  node("Resize", {"x", "", "s"}, {"y"}, "grow");
+  output("y");
+  refused(ErrorCode::kBadModel, {"node 'grow'", "Resize", "too many elements"});
+  graph().mutable_node(0)->set_op_type("Range");
+  const float ends[] = {0, 1, 1e-40F};
+  for (int i = 0; i < 3; ++i) weight("r" + std::to_string(i), {}).set_raw_data(&ends[i], sizeof(float));
+  graph().mutable_node(0)->clear_input();
+  for (const char* each : {"r0", "r1", "r2"}) graph().mutable_node(0)->add_input(each);
+  refused(ErrorCode::kBadModel, {"node 'grow'", "Range", "too many elements"});
 }
 
 TEST_F(LimitsTest, SplitIntoABillionParts) {
