@@ -1,10 +1,12 @@
 // ridgeline explain: what each pass and the dispatcher did with each node, and why not something else.
 #include <algorithm>
+#include <functional>
 
 #include "cli/common.h"
 #include "cli/explain_cuda.h"
 #include "cli/precision_options.h"
 #include "kernels/reference/reference.h"
+#include "plan/control.h"
 #include "session/described_choice.h"
 #include "session/problem_words.h"
 #include "teach/ladder.h"
@@ -28,7 +30,13 @@ void explain(const Common& common, const ModelArguments& arguments, const std::s
              const std::string& precision) {
   Model model = arguments.load(common);
   std::vector<std::string> known;
-  for (NodeId id : model.graph.order()) known.push_back(model.graph.node(id).name);
+  const std::function<void(const Graph&)> collect = [&](const Graph& graph) {
+    for (const NodeId id : graph.order()) {
+      known.push_back(graph.node(id).name);
+      for (const std::string_view key : bodies_of(*graph.node(id).op)) collect(body_of(graph.node(id).attributes, key));
+    }
+  };
+  collect(model.graph);
   if (!node.empty() && std::find(known.begin(), known.end(), node) == known.end())
     fail(ErrorCode::kUsage, "{} has no node '{}'; `ridgeline explain {}` lists all", arguments.path, node,
          arguments.path);
@@ -59,28 +67,39 @@ void explain(const Common& common, const ModelArguments& arguments, const std::s
   }
   text += "\nsteps\n";
   int fallbacks = 0;
-  for (const Step& step : compiled.plan->steps) {
-    const std::vector<std::string> nodes = step.origin.empty() ? std::vector<std::string>{step.name} : step.origin;
-    if (!concerns(nodes, node)) continue;
-    Json rejected = Json::array();
-    const std::string chosen(step.call.kernel->name);
-    const std::string known_as = step.call.problem.program ? known_function(*step.call.problem.program) : "";
-    text += fmt::format("  {:<26} {} ({}){}\n    {}\n", chosen, fmt::join(nodes, " + "), step.choice.chosen_by,
-                        known_as.empty() ? "" : " = " + known_as, problem_words(step.call.problem));
-    for (const Candidate& c : step.choice.candidates) {
-      if (c.kernel == step.call.kernel) continue;
-      const std::string why = c.support.ok ? why_not(c, step) : c.support.reason;
-      rejected.push_back({{"kernel", std::string(c.kernel->name)}, {"reason", why}});
-      text += fmt::format("      not {}: {}\n", c.kernel->name, why);
+  const std::function<void(const Plan&, const std::string&)> list = [&](const Plan& plan, const std::string& indent) {
+    for (const Step& step : plan.steps) {
+      const std::vector<std::string> nodes = step.origin.empty() ? std::vector<std::string>{step.name} : step.origin;
+      const bool shown = concerns(nodes, node);
+      for (const PlannedBody& body : shown ? std::vector<PlannedBody>() : planned_bodies(step))
+        if (body.plan) list(*body.plan, indent);  // the node may be one of a body's
+      if (!shown) continue;
+      Json rejected = Json::array();
+      const std::string chosen(step.call.kernel->name);
+      const std::string known_as = step.call.problem.program ? known_function(*step.call.problem.program) : "";
+      text += fmt::format("{}  {:<26} {} ({}){}\n{}    {}\n", indent, chosen, fmt::join(nodes, " + "),
+                          step.choice.chosen_by, known_as.empty() ? "" : " = " + known_as, indent,
+                          problem_words(step.call.problem));
+      for (const Candidate& c : step.choice.candidates) {
+        if (c.kernel == step.call.kernel) continue;
+        const std::string why = c.support.ok ? why_not(c, step) : c.support.reason;
+        rejected.push_back({{"kernel", std::string(c.kernel->name)}, {"reason", why}});
+        text += fmt::format("{}      not {}: {}\n", indent, c.kernel->name, why);
+      }
+      if (is_reference(*step.call.kernel)) ++fallbacks;
+      dispatch.push_back({{"nodes", nodes},
+                          {"problem", problem_words(step.call.problem)},
+                          {"chosen", chosen},
+                          {"chosen_by", step.choice.chosen_by},
+                          {"tile", tile_words(step.call.tile)},
+                          {"rejected", rejected}});
+      for (const PlannedBody& body : planned_bodies(step)) {
+        text += fmt::format("{}    {}{}\n", indent, body.label, body.plan ? ":" : ": no plan: " + body.why_not);
+        if (body.plan) list(*body.plan, indent + "    ");
+      }
     }
-    if (is_reference(*step.call.kernel)) ++fallbacks;
-    dispatch.push_back({{"nodes", nodes},
-                        {"problem", problem_words(step.call.problem)},
-                        {"chosen", chosen},
-                        {"chosen_by", step.choice.chosen_by},
-                        {"tile", tile_words(step.call.tile)},
-                        {"rejected", rejected}});
-  }
+  };
+  list(*compiled.plan, "");
   const int host = compiled.plan->host_steps();
   text += fmt::format("\n{} steps, {} on the reference kernel{}\n", dispatch.size(), fallbacks,
                       host ? fmt::format(", {} on the host: their operands are copied there and back", host) : "");

@@ -3,6 +3,7 @@
 
 #include "cli/common.h"
 #include "cli/precision_options.h"
+#include "plan/control.h"
 #include "session/ladder.h"
 #include "session/problem_words.h"
 #include "tune/probes.h"
@@ -36,6 +37,30 @@ void write_trace(const std::string& file, const Plan& plan, const std::vector<Ex
   if (!out.flush()) fail(ErrorCode::kResource, "cannot write {}", file);
 }
 
+/// Steps inside of an If, Loop or Scan, below it: their share of its time, summed over iterations.
+void add_bodies(const Step& step, const std::string& indent, int64_t runs, Json& entry, std::string& text) {
+  for (const PlannedBody& body : planned_bodies(step)) {
+    if (!body.plan || body.times->runs == 0) continue;
+    Json steps = Json::array();
+    const double iterations = double(body.times->runs) / double(std::max<int64_t>(runs, 1));
+    text += fmt::format("{:>9} {}{}: run {:.4g} times\n", "", indent, body.label, iterations);
+    for (size_t s = 0; s < body.plan->steps.size(); ++s) {
+      const Step& inner = body.plan->steps[s];
+      const double time_us = double(body.times->ns[s]) / 1e3 / double(std::max<int64_t>(runs, 1));
+      const std::string problem = problem_words(inner.call.problem);
+      steps.push_back({{"nodes", inner.origin.empty() ? std::vector<std::string>{inner.name} : inner.origin},
+                       {"op", std::string(inner.call.problem.op->name)},
+                       {"problem", problem},
+                       {"kernel", std::string(inner.call.kernel->name)},
+                       {"time_us", time_us}});
+      text +=
+          fmt::format("{:>9.1f} {}  {:<28} {}  [{}]\n", time_us, indent, inner.call.kernel->name, problem, inner.name);
+      add_bodies(inner, indent + "  ", runs, steps.back(), text);
+    }
+    entry["bodies"].push_back({{"body", body.label}, {"runs", iterations}, {"steps", steps}});
+  }
+}
+
 void profile(const Common& common, const Arguments& arguments) {
   if (!arguments.trace.empty()) check_folder_of(arguments.trace);
   Model model = arguments.model.load(common);
@@ -67,9 +92,12 @@ void profile(const Common& common, const Arguments& arguments) {
   timing.min_seconds = arguments.seconds;
   timing.min_samples = 7;
   timing.min_sample_ns = 0;
+  int64_t profiled = 0;
   const std::vector<Samples> totals = measure_interleaved(
       {[&] { runner.run(); },
        [&] {
+         const BodyProfiling bodies;
+         ++profiled;
          const int64_t start = now_ns();
          runner.run_profiled(stamps);
          const double whole = double(now_ns() - start);
@@ -116,6 +144,7 @@ void profile(const Common& common, const Arguments& arguments) {
     text += fmt::format("{:>9.1f} {:>5.1f}% {:>5.0f}% {:<8} {:<28} {}  [{}]\n", time_us,
                         total_us > 0 ? 100 * time_us / total_us : 0, share * 100, step.bound, step.call.kernel->name,
                         problem, step.name);
+    add_bodies(step, "  ", profiled, steps.back(), text);
   }
   text += fmt::format(
       "total {:.1f} us: kernels {:.1f} ({:.1f} %), gaps {:.1f}, dispatch {:.1f}; profiling costs {:.2f} % ({} runs)\n",

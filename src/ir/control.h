@@ -52,7 +52,7 @@ void control_reference(Reference& r);
 
 /// What one run may do, counted over loops in loops. Files come from strangers: a loop without an end is an error.
 struct LoopLimits {
-  static constexpr int64_t kNodes = int64_t(1) << 20;     // nodes run in bodies
+  static constexpr int64_t kNodes = int64_t(1) << 19;     // nodes run in bodies
   static constexpr int64_t kElements = int64_t(1) << 25;  // of one value inside of a body, and of all collected ones
 };
 

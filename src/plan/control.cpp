@@ -1,6 +1,7 @@
 #include "plan/control.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <mutex>
 
@@ -8,9 +9,31 @@ namespace ridgeline {
 namespace {
 
 constexpr int64_t kAlignment = 64;
-// Steps that the iterations of one step may run: some seconds of the smallest kernels. A loop without an end is an
-// error.
-constexpr int64_t kMostSteps = int64_t(1) << 24;
+// Steps that iterations may run, loops in loops together: a second or two of the smallest kernels. Files come from
+// strangers: a loop without an end is an error.
+constexpr int64_t kMostSteps = int64_t(1) << 21;
+
+struct Work {
+  int depth = 0;
+  int64_t steps = 0;
+};
+thread_local Work work;
+
+struct WorkScope {
+  WorkScope() {
+    if (work.depth++ == 0) work.steps = 0;
+  }
+  ~WorkScope() { --work.depth; }
+  WorkScope(const WorkScope&) = delete;
+  WorkScope& operator=(const WorkScope&) = delete;
+};
+
+std::atomic<int> profilers{0};
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -19,7 +42,8 @@ int64_t bytes_of_tensor(const PlanTensor& t) { return bytes_of(t.dtype, element_
 /// Addresses of a plan's steps, filled anew for each run.
 class BodyRun {
  public:
-  explicit BodyRun(const Plan& plan) : plan_(plan), inputs_(plan.steps.size()), outputs_(plan.steps.size()) {
+  BodyRun(const Plan& plan, BodyTimes& times)
+      : plan_(plan), times_(times), inputs_(plan.steps.size()), outputs_(plan.steps.size()) {
     for (size_t s = 0; s < plan.steps.size(); ++s) {
       inputs_[s].resize(plan.steps[s].inputs.size(), nullptr);
       outputs_[s].resize(plan.steps[s].outputs.size(), nullptr);
@@ -42,8 +66,11 @@ class BodyRun {
           return nullptr;
       }
     };
+    const bool timed = profilers.load(std::memory_order_relaxed) > 0;
+    if (timed) ++times_.runs;
     for (size_t s = 0; s < plan_.steps.size(); ++s) {
       const Step& step = plan_.steps[s];
+      const int64_t start = timed ? now_ns() : 0;
       for (size_t i = 0; i < step.inputs.size(); ++i) inputs_[s][i] = address(step.inputs[i]);
       for (size_t o = 0; o < step.outputs.size(); ++o) outputs_[s][o] = address(step.outputs[o]);
       void* const workspace =
@@ -54,6 +81,7 @@ class BodyRun {
         throw Error(error.code(),
                     fmt::format("node '{}' ({}): {}", step.name, step.call.problem.op->name, error.what()));
       }
+      if (timed) times_.ns[s] += now_ns() - start;
     }
     for (const Plan::PassThrough& p : plan_.pass_through) {
       void* const to = outputs[size_t(p.output)];
@@ -65,6 +93,7 @@ class BodyRun {
 
  private:
   const Plan& plan_;
+  BodyTimes& times_;
   std::vector<std::vector<void*>> inputs_, outputs_;
 };
 
@@ -122,7 +151,7 @@ class ControlState {
     }
     auto tables = std::make_unique<Tables>();
     for (const PlannedBody& body : bodies)
-      tables->bodies.push_back(body.plan ? std::make_unique<BodyRun>(*body.plan) : nullptr);
+      tables->bodies.push_back(body.plan ? std::make_unique<BodyRun>(*body.plan, *body.times) : nullptr);
     return tables;
   }
   void give_back(std::unique_ptr<Tables> tables) const {
@@ -184,10 +213,11 @@ class LoopRun {
     ControlState::Tables& t = *lease_.tables;
     t.inputs.assign(buffers_.inputs, buffers_.inputs + problem_.inputs.size());
     t.outputs.assign(plan_.outputs.size(), nullptr);
-    const int64_t steps = std::max<int64_t>(1, plan_.kernel_count());
+    const WorkScope scope;
     int64_t trip = 0;
     for (; keep && trip < trips; ++trip) {
-      if (trip >= kMostSteps / steps)
+      work.steps += 1 + plan_.kernel_count();
+      if (work.steps > kMostSteps)
         fail(ErrorCode::kResource, "its iterations run more than {} steps, the limit of loops", kMostSteps);
       place_inputs(trip);
       place_outputs(trip);
@@ -276,6 +306,9 @@ double predicted(const Plan& plan) {
 
 }  // namespace
 
+BodyProfiling::BodyProfiling() { ++profilers; }
+BodyProfiling::~BodyProfiling() { --profilers; }
+
 const std::vector<PlannedBody>& planned_bodies(const Step& step) {
   static const std::vector<PlannedBody> none;
   if (step.kind != Step::Kind::kBranch && step.kind != Step::Kind::kLoop) return none;
@@ -287,8 +320,9 @@ ControlCall bind_control(const Problem& problem, std::vector<PlannedBody> bodies
   ControlCall out;
   out.call.problem = problem;
   state->bodies = std::move(bodies);
-  for (const PlannedBody& body : state->bodies) {
+  for (PlannedBody& body : state->bodies) {
     if (!body.plan) continue;
+    body.times = std::make_shared<BodyTimes>(body.plan->steps.size());
     state->arena_bytes = std::max(state->arena_bytes, aligned(body.plan->arena_bytes));
     out.estimate_ns = std::max(out.estimate_ns, predicted(*body.plan));
   }
@@ -332,6 +366,12 @@ ControlCall bind_control(const Problem& problem, std::vector<PlannedBody> bodies
     else
       state->collected_slices.emplace_back();
     state->collected.push_back(reserve(bytes_of_tensor(part)));
+  }
+  // Where something is collected, or scanned, the count is known: a run would only fail.
+  for (const Slices& s : state->collected_slices) trips = std::max(trips, s.extent);
+  if ((form.scanned > 0 || form.collected > 0) && trips > kMostSteps / (1 + plan.kernel_count())) {
+    fail(ErrorCode::kResource, "{} iterations of {} steps are more than the {} that loops may run", trips,
+         plan.kernel_count(), kMostSteps);
   }
   out.kind = Step::Kind::kLoop;
   out.estimate_ns *= double(std::min<int64_t>(trips, kMostSteps));

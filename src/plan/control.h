@@ -1,6 +1,7 @@
 // Steps with subgraphs: a branch or a loop over plans of its bodies.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,11 +11,28 @@
 
 namespace ridgeline {
 
+/// What the steps of a body took while a BodyProfiling lived, summed over iterations and runs.
+struct BodyTimes {
+  explicit BodyTimes(size_t steps) : ns(steps), runs(0) {}
+  std::vector<std::atomic<int64_t>> ns;
+  std::atomic<int64_t> runs;
+};
+
+/// While one lives, bodies are timed step by step.
+class BodyProfiling {
+ public:
+  BodyProfiling();
+  ~BodyProfiling();
+  BodyProfiling(const BodyProfiling&) = delete;
+  BodyProfiling& operator=(const BodyProfiling&) = delete;
+};
+
 /// What the body of a step is run by; null where no run may come to it.
 struct PlannedBody {
   std::string label;  // "then", "else", "body"
   std::shared_ptr<const Plan> plan;
   std::string why_not;  // the reason why there is no plan: the error of a run that needs one
+  std::shared_ptr<BodyTimes> times;
 };
 
 /// The state of a step of kind kBranch or kLoop (KernelCall::state), whose workspace has `arena_bytes` for the bodies,

@@ -17,7 +17,7 @@ bool Lowering::lower_control(const Node& node, const Problem& problem, int posit
   std::vector<PlannedBody> bodies;
   const std::vector<std::string_view> keys = bodies_of(*node.op);
   for (size_t b = 0; b < graphs.size(); ++b) {
-    PlannedBody body{body_label(keys[b]), nullptr, why_not[b]};
+    PlannedBody body{body_label(keys[b]), nullptr, why_not[b], nullptr};
     if (graphs[b]) {
       PlanOptions options = options_;
       options.bindings = bindings_;
@@ -35,7 +35,12 @@ bool Lowering::lower_control(const Node& node, const Problem& problem, int posit
   Problem row_major = problem;
   for (Operand& operand : row_major.inputs)
     if (operand.present()) operand.layout = Layout(operand.shape());
-  ControlCall control = bind_control(row_major, std::move(bodies));
+  ControlCall control;
+  try {
+    control = bind_control(row_major, std::move(bodies));
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("node '{}' ({}): {}", node.name, node.op->name, error.what()));
+  }
   Step step;
   step.kind = control.kind;
   step.name = node.name;
