@@ -191,6 +191,14 @@ std::optional<Graph> bound_body(const Graph& around, const Node& node, std::stri
     axes = scan_axes(node.attributes, false, form.scanned);
     first = 0;
   }
+  for (const auto* operands : {&node.inputs, &node.outputs}) {
+    for (const ValueId v : *operands) {
+      if (v == kNoValue || info(around.value(v).dtype()).bits % 8 == 0) continue;
+      why = fmt::format("'{}' is {}: no slice of it begins at a byte", around.value(v).name,
+                        name(around.value(v).dtype()));
+      return std::nullopt;
+    }
+  }
   for (size_t i = first; i < node.inputs.size(); ++i) {
     Value& value = body.value(body.inputs[i - first]);
     const int at = int(i), carried = at - form.conditions, scanned = carried - form.carried;

@@ -178,7 +178,7 @@ std::vector<PassTime> run_passes(Graph& graph, const PipelineOptions& options, D
     times.push_back({pass.name, (std::chrono::steady_clock::now() - begin).count()});
   }
   decisions.only = nullptr;
-  if (!options.none) optimize_bodies(graph, options, decisions);
+  if (!options.none && graph.target == DeviceKind::kCpu) optimize_bodies(graph, options, decisions);
   return times;
 }
 

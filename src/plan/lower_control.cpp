@@ -7,10 +7,7 @@
 namespace ridgeline {
 
 bool Lowering::lower_control(const Node& node, const Problem& problem, int position) {
-  if (options_.device != DeviceKind::kCpu || options_.reference_only) return false;
-  for (const auto* operands : {&problem.inputs, &problem.outputs})
-    for (const Operand& operand : *operands)
-      if (operand.present() && info(operand.dtype).bits % 8 != 0) return false;  // no slice of such begins at a byte
+  if (options_.device != DeviceKind::kCpu) return false;
   std::vector<std::shared_ptr<Graph>> graphs;
   std::vector<std::string> why_not;
   if (!bind_bodies(graph_, node, graphs, why_not).empty()) return false;
@@ -22,7 +19,7 @@ bool Lowering::lower_control(const Node& node, const Problem& problem, int posit
       PlanOptions options = options_;
       options.bindings = bindings_;
       try {
-        body.plan = std::make_shared<const Plan>(make_plan(*graphs[b], options, store_));
+        body.plan = std::make_shared<const Plan>(make_plan(*graphs[b], options, store_, consume_));
       } catch (const Error& error) {
         // A branch that is never taken need not fit with these extents.
         if (!node.is("If") || error.code() != ErrorCode::kBadInput) throw;
@@ -35,6 +32,15 @@ bool Lowering::lower_control(const Node& node, const Problem& problem, int posit
   Problem row_major = problem;
   for (Operand& operand : row_major.inputs)
     if (operand.present()) operand.layout = Layout(operand.shape());
+  if (consume_ && !options_.dry) {  // nobody keeps the weights of the bodies beside the packed ones
+    Node& own = graph_.node(node.id);
+    for (size_t b = 0; b < graphs.size(); ++b) {
+      if (!graphs[b]) continue;
+      const std::shared_ptr<const Graph> consumed = graphs[b];
+      own.attributes.set(keys[b], consumed);
+      row_major.attributes.set(keys[b], consumed);
+    }
+  }
   ControlCall control;
   try {
     control = bind_control(row_major, std::move(bodies));

@@ -32,9 +32,23 @@ int64_t ConstantStore::bytes() const {
   return total;
 }
 
+namespace {
+
+// Bodies of branches and loops share weights with the plan around them and with each other.
+void add_constants(const Plan& plan, std::set<const void*>& counted, int64_t& total) {
+  for (const Tensor& t : plan.constants)
+    if (counted.insert(t.data()).second) total += t.bytes();
+  for (const Step& step : plan.steps)
+    for (const PlannedBody& body : planned_bodies(step))
+      if (body.plan) add_constants(*body.plan, counted, total);
+}
+
+}  // namespace
+
 int64_t Plan::constant_bytes() const {
+  std::set<const void*> counted;
   int64_t total = 0;
-  for (const Tensor& t : constants) total += t.bytes();
+  add_constants(*this, counted, total);
   return total;
 }
 
