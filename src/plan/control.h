@@ -51,6 +51,9 @@ struct ControlCall {
 };
 ControlCall bind_control(const Problem& problem, std::vector<PlannedBody> bodies);
 
+/// A call for a node whose bodies' shapes change while it runs: its bodies are planned when they are met.
+KernelCall bind_dynamic_control(const Problem& problem, const PlanOptions& options);
+
 /// Is every value of the node's bodies of one shape in all iterations, known before the run? Else the reason.
 /// `bodies` gets a graph for each, its inputs as the node gives them; empty where a branch does not fit.
 std::string bind_bodies(const Graph& graph, const Node& node, std::vector<std::shared_ptr<Graph>>& bodies,

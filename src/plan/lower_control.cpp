@@ -10,10 +10,10 @@ bool Lowering::lower_control(const Node& node, const Problem& problem, int posit
   if (options_.device != DeviceKind::kCpu) return false;
   std::vector<std::shared_ptr<Graph>> graphs;
   std::vector<std::string> why_not;
-  if (!bind_bodies(graph_, node, graphs, why_not).empty()) return false;
+  const bool fixed = bind_bodies(graph_, node, graphs, why_not).empty();
   std::vector<PlannedBody> bodies;
   const std::vector<std::string_view> keys = bodies_of(*node.op);
-  for (size_t b = 0; b < graphs.size(); ++b) {
+  for (size_t b = 0; fixed && b < graphs.size(); ++b) {
     PlannedBody body{body_label(keys[b]), nullptr, why_not[b], nullptr};
     if (graphs[b]) {
       PlanOptions options = options_;
@@ -32,7 +32,7 @@ bool Lowering::lower_control(const Node& node, const Problem& problem, int posit
   Problem row_major = problem;
   for (Operand& operand : row_major.inputs)
     if (operand.present()) operand.layout = Layout(operand.shape());
-  if (consume_ && !options_.dry) {  // nobody keeps the weights of the bodies beside the packed ones
+  if (fixed && consume_ && !options_.dry) {  // nobody keeps the weights of the bodies beside the packed ones
     Node& own = graph_.node(node.id);
     for (size_t b = 0; b < graphs.size(); ++b) {
       if (!graphs[b]) continue;
@@ -43,7 +43,13 @@ bool Lowering::lower_control(const Node& node, const Problem& problem, int posit
   }
   ControlCall control;
   try {
-    control = bind_control(row_major, std::move(bodies));
+    if (fixed) {
+      control = bind_control(row_major, std::move(bodies));
+    } else {
+      control.kind = Step::Kind::kKernel;
+      control.call = bind_dynamic_control(row_major, options_);
+      control.estimate_ns = 1e6;  // it plans
+    }
   } catch (const Error& error) {
     throw Error(error.code(), fmt::format("node '{}' ({}): {}", node.name, node.op->name, error.what()));
   }
