@@ -1,6 +1,5 @@
 #include "formats/onnx/import.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <set>
 #include <tuple>
@@ -63,6 +62,7 @@ class Importer {
     graph_.name = is_utf8(proto_.name()) ? proto_.name() : "";
     add_initializers(nodes);
     add_inputs(formals);
+    for (const SourceNode& node : nodes) written_.insert(node.proto->output().begin(), node.proto->output().end());
     const auto around = [this](const std::string& name) { return parent_ && parent_->defines(name); };
     for (const int index : node_order(file_, nodes, given_, around)) add(nodes[size_t(index)]);
     add_outputs();
@@ -71,10 +71,7 @@ class Importer {
   /// Is the name one of this graph's, or of one around it? (Nodes that are still to come count: the order of a graph's
   /// nodes follows what their subgraphs read.)
   bool defines(const std::string& name) const {
-    if (given_.count(name) || values_.count(name)) return true;
-    for (const onnx::NodeProto& node : proto_.node())
-      if (std::find(node.output().begin(), node.output().end(), name) != node.output().end()) return true;
-    return parent_ && parent_->defines(name);
+    return given_.count(name) || written_.count(name) || values_.count(name) || (parent_ && parent_->defines(name));
   }
 
   /// The value of that name: of this graph or, captured, of one around it. kNoValue: an unsupported node writes it.
@@ -335,6 +332,7 @@ class Importer {
       shared_.single_batches.insert(scan_of_batches(*node.proto, form));
     const std::vector<ValueInfo> formals = formals_of(form);
     std::vector<Capture> captures;
+    std::unordered_set<std::string> captured;
     std::vector<std::shared_ptr<Graph>> graphs;
     std::vector<std::vector<Capture>> read;
     bool complete = true;
@@ -351,9 +349,10 @@ class Importer {
       }
       results = size_t(body.proto_.output_size());
       read.push_back(body.captures_);
-      for (const Capture& capture : read.back()) {
-        if (std::find(captures.begin(), captures.end(), capture) == captures.end()) captures.push_back(capture);
-      }
+      for (const Capture& capture : read.back())
+        if (captured.insert(capture.name).second) captures.push_back(capture);
+      if (captures.size() > size_t(ModelLimits::kNodeInputs))
+        fail(ErrorCode::kBadModel, "its subgraphs read more than {} values", ModelLimits::kNodeInputs);
       graphs.push_back(std::make_shared<Graph>(std::move(body.graph_)));
       form.attributes.set(key, std::shared_ptr<const Graph>(graphs.back()));
     }
@@ -417,8 +416,6 @@ class Importer {
 
   void add_outputs() {
     if (proto_.output_size() == 0) refuse("the graph has no output");
-    std::unordered_set<std::string> written(given_);
-    for (const onnx::NodeProto& node : proto_.node()) written.insert(node.output().begin(), node.output().end());
     for (const onnx::ValueInfoProto& output : proto_.output()) {
       const std::string& name = output.name();
       check_name(name, "a graph output");
@@ -430,7 +427,7 @@ class Importer {
       }
       const ValueId value = lookup(name);
       if (value == kNoValue) {
-        if (!written.count(name)) refuse("graph output {} is written by no node", quote(name));
+        if (!given_.count(name) && !written_.count(name)) refuse("graph output {} is written by no node", quote(name));
         complete_ = false;
         continue;  // by an unsupported one
       }
@@ -457,7 +454,8 @@ class Importer {
   const int depth_ = 0;
   bool complete_ = true;  // nothing unsupported in it
   Graph graph_;
-  std::unordered_set<std::string> given_;  // inputs and initializers
+  std::unordered_set<std::string> given_;    // inputs and initializers
+  std::unordered_set<std::string> written_;  // by nodes
   std::unordered_map<std::string, DType> initializers_;
   std::unordered_map<std::string, ValueId> values_;  // what is in the graph, by its name in the file
   std::vector<Capture> captures_;                    // of a subgraph: names read, and the parent's values

@@ -1,6 +1,6 @@
 #include "formats/onnx/subgraphs.h"
 
-#include <algorithm>
+#include <unordered_map>
 
 #include "ridgeline/error.h"
 
@@ -104,11 +104,13 @@ void order_captures(const Graph& around, Graph& body, size_t formals, const std:
                     const std::vector<Capture>& all) {
   const std::vector<ValueId> given(body.inputs.begin() + int64_t(formals), body.inputs.end());
   std::vector<ValueId> ordered(body.inputs.begin(), body.inputs.begin() + int64_t(formals));
+  std::unordered_map<std::string, ValueId> here;
+  for (size_t i = 0; i < own.size(); ++i) here.emplace(own[i].name, given[i]);
   for (const Capture& capture : all) {
-    const auto found = std::find(own.begin(), own.end(), capture);
+    const auto found = here.find(capture.name);
     const Value& value = around.value(capture.outer);
-    ordered.push_back(found != own.end() ? given[size_t(found - own.begin())]
-                                         : body.add_input(capture.name, value.dtype(), value.info.shape));
+    ordered.push_back(found != here.end() ? found->second
+                                          : body.add_input(capture.name, value.dtype(), value.info.shape));
   }
   body.inputs = std::move(ordered);
 }

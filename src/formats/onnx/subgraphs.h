@@ -19,7 +19,6 @@ std::vector<ValueInfo> formals_of(NodeForm& form);
 struct Capture {
   std::string name;  // in the file
   ValueId outer = kNoValue;
-  bool operator==(const Capture&) const = default;
 };
 /// Makes the inputs of a subgraph: its first `formals` ones, then all that the node's subgraphs capture. `own`: what
 /// this one captured, in the order of its inputs.
