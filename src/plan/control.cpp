@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kAlignment = 64;
 // Steps that iterations may run, loops in loops together: a second or two of the smallest kernels. Files come from
 // strangers: a loop without an end is an error.
-constexpr int64_t kMostSteps = int64_t(1) << 21;
+constexpr int64_t kMostSteps = int64_t(1) << 23;
 
 struct Work {
   int depth = 0;
