@@ -71,6 +71,16 @@ std::vector<double> numbers_of(std::string_view list, const OpSchema& op) {
   return out;
 }
 
+std::vector<std::string> words_of(std::string_view list) {
+  std::vector<std::string> out;
+  for (size_t at = 0; at <= list.size();) {
+    const size_t end = std::min(list.find(',', at), list.size());
+    out.emplace_back(list.substr(at, end - at));
+    at = end + 1;
+  }
+  return out;
+}
+
 // "f32[3,5,127]", "[5]", "i64{0,2}", optionally "~cl" or "~1x5x25" (strides).
 Operand parse_operand(std::string_view word, DType like, const OpSchema& op) {
   Operand operand;
@@ -126,6 +136,8 @@ AttributeValue parse_attribute(const AttributeSpec& spec, std::string_view word,
       return integers_of(word, ',', op);
     case AttributeSpec::Type::kFloats:
       return numbers_of(word, op);
+    case AttributeSpec::Type::kStrings:
+      return words_of(word);
     case AttributeSpec::Type::kGraph:
       if (std::shared_ptr<const Graph> body = sample_body(word)) return body;
       [[fallthrough]];

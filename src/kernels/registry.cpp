@@ -7,6 +7,7 @@
 
 #include "ir/graph.h"
 #include "kernels/cpu/families.h"
+#include "kernels/cpu/recurrent/recurrent_kernels.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/families.h"
 #include "kernels/kernel.h"
@@ -43,9 +44,10 @@ List built_in(DeviceKind device) {
     }
   }
   if (device != DeviceKind::kCpu) return list;
-  for (const auto family : {cpu::elementwise_kernels, cpu::reduce_kernels, cpu::normalize_kernels, cpu::matmul_kernels,
-                            cpu::conv_kernels, cpu::pool_kernels, cpu::attention_kernels, cpu::movement_kernels,
-                            cpu::quantize_kernels, cpu::random_kernels, cpu::selection_kernels, cpu::signal_kernels}) {
+  for (const auto family :
+       {cpu::elementwise_kernels, cpu::reduce_kernels, cpu::normalize_kernels, cpu::matmul_kernels, cpu::conv_kernels,
+        cpu::pool_kernels, cpu::attention_kernels, cpu::movement_kernels, cpu::quantize_kernels, cpu::random_kernels,
+        cpu::recurrent_kernels, cpu::selection_kernels, cpu::signal_kernels}) {
     const auto kernels = family();
     list.insert(list.end(), kernels.begin(), kernels.end());
   }

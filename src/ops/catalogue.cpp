@@ -8,6 +8,7 @@
 
 #include "ir/graph.h"
 #include "ops/families.h"
+#include "ops/recurrent.h"
 
 namespace ridgeline {
 
@@ -44,7 +45,8 @@ constexpr std::span<const OpSchema* const> (*kFamilies[])() = {elementwise_ops,
                                                                signal_ops,
                                                                random_ops,
                                                                selection_ops,
-                                                               linear_attention_ops};
+                                                               linear_attention_ops,
+                                                               recurrent_ops};
 
 // Operators from outside, newest first.
 struct Registered {
