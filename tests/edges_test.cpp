@@ -72,6 +72,18 @@ TEST_F(AbsentResults, AttentionWithoutItsFirst) {
   agrees();
 }
 
+// Behind a shape that hangs on constants which only folding settles, everything hangs on the inputs' content, too: they
+// are no constants for that.
+TEST(ShapesOfConstants, LeaveTheInputsOpen) {
+  G g;
+  const ValueId table = g.graph.add_constant("table", Tensor::from<int64_t>({1, 2}, {1, 3}));
+  const ValueId pads = g.op("Reshape", {g.op("Transpose", {table}), g.axes({2})});
+  g.output(g.op("Relu", {g.op("Pad", {g.input("x", {5}), pads})}));
+  const Model model = bind_model(std::move(g.graph), {});
+  EXPECT_TRUE(model.value_inputs.empty());
+  EXPECT_EQ(extents(model.graph.value(model.graph.outputs[0]).shape()), Extents({9}));
+}
+
 // Rows that quantization cannot express: not finite ones are NaN in whole, tiny ones zeros. The others are as they
 // were.
 TEST(LowBitEdges, RowsThatAreNotFiniteAndTinyRows) {

@@ -296,7 +296,9 @@ constexpr OpSchema with_lstm_parts(OpSchema op) {
                 "X=f32[3,0,3] W=f32[1,16,3] R=f32[1,16,4] outputs=3",
                 "X=f16[4,2,6] W=f16[1,36,6] R=f16[1,36,9] B=f16[1,72] sequence_lens=i32[2] layout=0 outputs=3",
                 "X=bf16[2,5,6] W=bf16[1,36,6] R=bf16[1,36,9] P=bf16[1,27] layout=1 outputs=3",
-                "X=f32[3,20,4] W=f32[1,160,4] R=f32[1,160,40] sequence_lens=i32[20] direction=reverse outputs=3"};
+                "X=f32[3,20,4] W=f32[1,160,4] R=f32[1,160,40] sequence_lens=i32[20] direction=reverse outputs=3",
+                // Large enough that two threads share each step.
+                "X=f32[3,3,2] W=f32[1,1200,2]! R=f32[1,1200,300]! initial_h=f32[1,3,300] outputs=3"};
   return op;
 }
 
@@ -339,6 +341,7 @@ constexpr OpSchema with_gru_samples(OpSchema op) {
       "X=f32[4,2,3] W=f32[1,15,3] R=f32[1,15,5] clip=0.5 activations=HardSigmoid,Elu activation_alpha=0.25,0.5 "
       "activation_beta=0.375 outputs=2",
       "X=f32[0,2,3] W=f32[1,12,3] R=f32[1,12,4] initial_h=f32[1,2,4] outputs=2",
+      "X=f32[3,3,2] W=f32[1,1050,2]! R=f32[1,1050,350]! initial_h=f32[1,3,350] outputs=2",
       "X=f16[4,2,6] W=f16[1,27,6] R=f16[1,27,9] B=f16[1,54] sequence_lens=i32[2] outputs=2",
       "X=bf16[2,5,6] W=bf16[1,27,6] R=bf16[1,27,9] B=bf16[1,54] layout=1 linear_before_reset=1 outputs=2",
       "X=f32[3,20,4] W=f32[1,120,4] R=f32[1,120,40] B=f32[1,240] sequence_lens=i32[20] direction=reverse "

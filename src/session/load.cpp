@@ -61,9 +61,11 @@ void settle_shapes(Model& model) {
     const std::vector<Graph::Unresolved> unresolved = graph.infer();
     if (unresolved.empty()) return;
     bool progress = false;
-    if (round == 0 && !graph.symbols().empty()) {
-      // What depends on symbols alone is settled by their extents.
-      graph.bind(model.bindings);
+    if (round == 0) {
+      // What depends on symbols alone is settled by their extents, what depends on constants alone by folding: before
+      // that, everything behind an unsettled shape seems to depend on the inputs' content (Silero VAD without `If`
+      // became one constant).
+      if (!graph.symbols().empty()) graph.bind(model.bindings);
       progress = true;
     } else {
       std::set<ValueId> behind, seen;
