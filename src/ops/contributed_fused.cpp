@@ -131,6 +131,7 @@ constinit const OpSchema kFusedConv = {
         },
     .cost = decomposed_cost,
     .decompose = {decompose_fused_conv},
+    .no_gradient = "inference only in its standard; write it as Conv, Add and the activation",
     .samples =
         {"x=f32[1,3,8,9] w=f32[5,3,3,3] b=f32[5] activation=Relu pads=1,1,1,1",
          "x=f32[2,4,7,7] w=f32[6,2,3,3] b=f32[6] z=f32[2,6,4,4] group=2 strides=2,2 pads=1,1,1,1 "
@@ -166,6 +167,7 @@ constinit const OpSchema kFusedGemm = {
         },
     .cost = decomposed_cost,
     .decompose = {decompose_fused_gemm},
+    .no_gradient = "inference only in its standard; write it as Gemm and the activation",
     .samples = {"a=f32[7,13] b=f32[13,5] c=f32[5] activation=Relu",
                 "a=f32[13,7] b=f32[5,13] c=f32[7,1] transA=1 transB=1 alpha=0.5 beta=2.0 activation=LeakyRelu "
                 "activation_alpha=0.1",

@@ -120,8 +120,11 @@ constinit const OpSchema kEmbedLayerNormalization = {
     .cost = decomposed_cost,
     .decompose = {decompose_embedding},
     .no_gradient = "inference only in its standard; write it as Gather, Add and LayerNormalization",
-    .samples = {"input_ids=i32[2,3] segment_ids=i32[2,3] word_embedding=f32[5,9] "
-                "position_embedding=f32[4,9] segment_embedding=f32[2,9] gamma=f32[9] beta=f32[9]"},
+    .samples = {"input_ids=i32[2,3] segment_ids=i32[2,3] word_embedding=f32[16,9] position_embedding=f32[16,9] "
+                "segment_embedding=f32[16,9] gamma=f32[9] beta=f32[9] mask=i32[2,3] outputs=3",
+                "input_ids=i32[1,4] word_embedding=f32[16,8] position_embedding=f32[16,8] gamma=f32[8] beta=f32[8] "
+                "position_ids=i32[1,4] epsilon=0.001",
+                "input_ids=i32[0,4] word_embedding=f32[16,8] position_embedding=f32[16,8] gamma=f32[8] beta=f32[8]"},
     .tolerance = Tolerance::reduction(),
 };
 
