@@ -1,5 +1,5 @@
 // What the operators of com.microsoft share: they are spelled in the standard's operators and the library's own, and
-// the pass expand_contributed puts that spelling in their place, so that no kernel is written twice.
+// the pass expand_functions puts that spelling in their place, so that no kernel is written twice.
 #pragma once
 
 #include <initializer_list>
