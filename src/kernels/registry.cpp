@@ -55,10 +55,10 @@ List built_in(DeviceKind device) {
 }
 
 // Built-in kernels serve the schemas of the catalogue: an operator from outside may have the name of one of these in
-// its own domain, and another meaning.
+// its own domain, and another meaning; so have some of com.microsoft (Attention), which are spelled in others anyway.
 List collect(const Registry& registry, const OpSchema& op, DeviceKind device) {
   const auto known = catalogue();
-  const bool own = std::find(known.begin(), known.end(), &op) != known.end();
+  const bool own = std::find(known.begin(), known.end(), &op) != known.end() && find_op_in_any_domain(op.name) == &op;
   List list;
   auto take = [&](const List& from, bool namesakes) {
     for (const Kernel* kernel : from) {

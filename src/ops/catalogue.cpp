@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "ops/contributed.h"
 #include "ops/families.h"
 #include "ops/recurrent.h"
 
@@ -46,7 +47,13 @@ constexpr std::span<const OpSchema* const> (*kFamilies[])() = {elementwise_ops,
                                                                random_ops,
                                                                selection_ops,
                                                                linear_attention_ops,
-                                                               recurrent_ops};
+                                                               recurrent_ops,
+                                                               contributed_fused_ops,
+                                                               contributed_normalize_ops,
+                                                               contributed_quantized_ops,
+                                                               contributed_low_bit_ops,
+                                                               contributed_attention_ops,
+                                                               contributed_cache_ops};
 
 // Operators from outside, newest first.
 struct Registered {

@@ -5,11 +5,10 @@
 #include <numeric>
 
 #include "ops/catalogue.h"
-#include "ops/common.h"
+#include "ops/contributed.h"
 
 namespace ridgeline {
 namespace {
-
 constexpr int kOnnxF32 = 1;  // TensorProto.DataType
 
 DType stash_type(int64_t onnx_id, DType x) {
@@ -254,7 +253,6 @@ void norm_gradient(Gradient& g, V x, int scale, int bias, bool centered, const s
 }
 
 constexpr StaticList<AttributeSpec, 24> kNormAttributes = {{"axis", -1}, {"epsilon", 1e-5}, {"stash_type", kOnnxF32}};
-
 void infer_add_norm(Infer& i, int last) {
   const Shape sum = i.broadcast_shape({0, 1});
   i.require(sum == i.shape(0), "residual " + describe(i, 1) + " broadcasts x " + describe(i, 0) + " up");
@@ -450,6 +448,7 @@ constinit const OpSchema kSkipLayerNormalization = {
           normalize_rows(c, sum, c.in[0].shape, c.in[0].rank() - 1, c.number("epsilon"), true, &c.in[2],
                          input_or_null(c, 3), {&c.out[0], output_or_null(c, 1), output_or_null(c, 2)});
         },
+    .decompose = {contributed::decompose_skip_layer_norm},
     .no_gradient = "inference only in its standard; write it as Add and LayerNormalization",
     .samples = {"input=f32[2,3,64] skip=f32[2,3,64] gamma=f32[64] beta=f32[64] bias=f32[64]",
                 "input=f32[2,3,65] skip=f32[3,65] gamma=f32[65]",
@@ -473,8 +472,8 @@ constinit const OpSchema kSkipSimplifiedLayerNormalization = {
     .attributes = {{"epsilon", 1e-12}},
     .infer =
         [](Infer& i) {
-          i.require(!i.wants(1), "its output 'mean' is unsupported: there is no mean in an RMS normalization");
-          infer_skip_norm(i);
+          infer_skip_norm(i);  // 'mean' stands for nothing here: it is 0 in ONNX Runtime too
+          if (i.wants(1)) i.output(1, DType::kF32, statistics_shape(i, i.rank(0) - 1));
         },
     .cost = [](const Problem& p) { return norm_cost(p, 2 + p.has(3), false); },
     .reference =
@@ -483,6 +482,7 @@ constinit const OpSchema kSkipSimplifiedLayerNormalization = {
           normalize_rows(c, sum, c.in[0].shape, c.in[0].rank() - 1, c.number("epsilon"), false, &c.in[2], nullptr,
                          {&c.out[0], nullptr, output_or_null(c, 2)});
         },
+    .decompose = {contributed::decompose_skip_rms_norm},
     .no_gradient = "inference only in its standard; write it as Add and RMSNormalization",
     .samples = {"input=f32[2,3,64] skip=f32[2,3,64] gamma=f32[64] bias=f32[64]",
                 "input=f32[2,3,65] skip=f32[3,65] gamma=f32[65]",

@@ -8,14 +8,22 @@
 #include "ir/builder.h"
 #include "kernels/kernel.h"
 #include "kernels/reference/reference.h"
+#include "ops/catalogue.h"
 #include "optimize/passes.h"
 
 namespace ridgeline {
 namespace {
 
-bool has_kernel(const Node& node) {
-  const auto kernels = kernels_of(node.op->name, DeviceKind::kCpu);
-  return std::any_of(kernels.begin(), kernels.end(), [](const Kernel* kernel) { return !is_reference(*kernel); });
+/// A kernel here or on the graph's device. Kernels are known by their operator's name: one of com.microsoft that shares
+/// it with one of the standard (Attention, RotaryEmbedding) has none of its own.
+bool has_kernel(const Graph& graph, const OpSchema& op) {
+  if (find_op_in_any_domain(op.name) != &op) return false;
+  for (const DeviceKind device : {DeviceKind::kCpu, graph.target}) {
+    const auto kernels = kernels_of(op.name, device);
+    if (std::any_of(kernels.begin(), kernels.end(), [](const Kernel* kernel) { return !is_reference(*kernel); }))
+      return true;
+  }
+  return false;
 }
 
 bool shapes_known(const Graph& graph, const Node& node) {
@@ -58,7 +66,8 @@ void expand(Graph& graph, NodeId id, const Graph& body) {
 void expand_functions(Graph& graph, Decisions& decisions) {
   for (const NodeId id : graph.order()) {
     const Node& node = graph.node(id);
-    if (!node.alive || node.program || node.op->is_elementwise() || node.op->decompose.empty() || has_kernel(node))
+    if (!node.alive || node.program || node.op->is_elementwise() || node.op->decompose.empty() ||
+        has_kernel(graph, *node.op))
       continue;
     if (!shapes_known(graph, node)) {
       decisions.refuse(node, "unknown_shape", "the shape of an input is not known");

@@ -31,7 +31,7 @@ class Expansion {
     if (has_bias()) operands.push_back(bias());
     const ValueId real = added(conv_ ? "Conv" : "MatMul", operands, conv_ ? graph_.node(id_).attributes : Attributes(),
                                graph_.node(id_).name);
-    std::vector<ValueId> quantize = {real, in(kYScale), in(kYZero)};
+    std::vector<ValueId> quantize = {real, scale(kYScale), in(kYZero)};
     const ValueId y = added("QuantizeLinear", quantize, {}, graph_.node(id_).name + "/quantized");
     graph_.replace_uses(graph_.node(id_).output(), y);
     graph_.remove(graph_.node(id_));
@@ -52,10 +52,19 @@ class Expansion {
     return graph_.node(node).output();
   }
 
+  /// Scales of 16 bits are widened: there are kernels between bytes and f32, and the node's own meaning rounds no
+  /// product to 16 bits either.
+  ValueId scale(int input) {
+    if (info(graph_.value(in(input)).dtype()).bits != 16) return in(input);
+    Attributes attributes;
+    attributes.set("to", int64_t(info(DType::kF32).onnx_id));
+    return added("Cast", {in(input)}, std::move(attributes), fmt::format("{}/scale_{}", graph_.node(id_).name, input));
+  }
+
   ValueId dequantized(int input, int axis) {
     Attributes attributes;
     if (graph_.value(in(input + 1)).rank() == 1) attributes.set("axis", int64_t(axis));
-    return added("DequantizeLinear", {in(input), in(input + 1), in(input + 2)}, std::move(attributes),
+    return added("DequantizeLinear", {in(input), scale(input + 1), in(input + 2)}, std::move(attributes),
                  fmt::format("{}/{}", graph_.node(id_).name, input == kX ? "x" : "w"));
   }
 

@@ -136,6 +136,10 @@ Tensor fill_one(const Problem& problem, int i, Mode mode, Random random) {
     return fill_indices(operand, data[size_t(axis)], std::min(axis, std::max(0, operand.layout.rank() - 1)), random);
   }
   if (name == "position_ids" && i == 3) return fill_indices(operand, problem.input(1).shape()[0], 0, random, false);
+  if (op.domain == "com.microsoft" && name.ends_with("_ids")) {  // rows of the tables beside them
+    const int table = op.name == "RotaryEmbedding" || name == "input_ids" ? 2 : name == "segment_ids" ? 4 : 3;
+    return fill_indices(operand, problem.input(table).shape()[0], 0, random, false);
+  }
   if (name == "write_indices" && (op.name == "TensorScatter" || op.name == "RotaryAppend")) {
     const bool scatter = op.name == "TensorScatter";
     const Extents &cache = problem.input(scatter ? 0 : 3).shape(), &rows = problem.input(scatter ? 1 : 0).shape();

@@ -23,6 +23,7 @@ import numpy as np
 import attention  # noqa: F401 (each registers its cases)
 import broken  # noqa: F401
 import broken_gguf  # noqa: F401
+import contributed  # noqa: F401
 import fusion  # noqa: F401
 import known
 import launches  # noqa: F401

@@ -304,7 +304,7 @@ std::string newest_name(const std::string& op, const std::string& domain, int64_
 }
 
 void upgrade(NodeForm& form) {
-  if (!form.domain.empty()) return;
+  if (!form.domain.empty()) return upgrade_contributed(form);
   const std::string written = form.op;
   if (form.opset < 7) upgrade_to_7(form);
   for (const Rule& rule : kRules) {

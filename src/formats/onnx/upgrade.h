@@ -32,6 +32,9 @@ struct NodeForm {
 /// with the bare reason for an old form that has no equal among the new ones.
 void upgrade(NodeForm& form);
 
+/// The same for com.microsoft's operators; upgrade calls it.
+void upgrade_contributed(NodeForm& form);
+
 /// What the operator is called today: Upsample is Resize, Scatter is ScatterElements.
 std::string newest_name(const std::string& op, const std::string& domain, int64_t opset);
 
