@@ -364,17 +364,17 @@ void infer_einsum(Infer& i) {
       const int label = terms.inputs[size_t(k)][a];
       const Dim& d = i.dim(k, int(a));
       const auto [at, fresh] = extent.emplace(label, d);
-      if (fresh || d.is(1) || at->second == d) continue;
-      i.require(at->second.is(1) || !d.known() || !at->second.known(), [&] {
-        return fmt::format("equation '{}': {} is {} in one place and {} in input {}; allowed: equal, or 1",
-                           i.string("equation"),
-                           label < kEllipsis ? fmt::format("'{}'", char(label)) : "an axis of the ellipsis",
-                           at->second.text(), d.text(), k);
+      Dim& seen = at->second;
+      if (fresh || d.is(1) || seen == d) continue;
+      i.require(seen.is(1) || !d.known() || !seen.known(), [&] {
+        return fmt::format(
+            "equation '{}': {} is {} in one place and {} in input {}; allowed: equal, or 1", i.string("equation"),
+            label < kEllipsis ? fmt::format("'{}'", char(label)) : "an axis of the ellipsis", seen.text(), d.text(), k);
       });
-      if (at->second.is(1) || d.known())
-        at->second = d;
-      else if (!at->second.known() && label >= kEllipsis)
-        at->second = broadcast_atom(at->second, d);
+      if (seen.is(1) || d.known())
+        seen = d;
+      else if (!seen.known() && label >= kEllipsis)
+        seen = broadcast_atom(seen, d);
     }
   Shape shape;
   for (int label : terms.output) shape.push_back(extent.at(label));
