@@ -74,6 +74,13 @@ Cost decomposed_cost(const Problem& problem) {
   return cost;
 }
 
+bool broadcasts_onto(const Shape& from, const Shape& onto) {
+  bool fits = from.size() <= onto.size();
+  for (size_t a = 0; fits && a < from.size(); ++a)
+    fits = from[a].is(1) || same(from[a], onto[a + onto.size() - from.size()]);
+  return fits;
+}
+
 void require_rank(const Infer& i, int input, int rank, std::string_view what) {
   i.require(i.rank(input) == rank, [&] {
     return fmt::format("input '{}' is {}: {} is wanted", i.op().inputs[input].name, describe(i, input), what);

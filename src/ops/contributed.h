@@ -50,6 +50,10 @@ void decompose_skip_rms_norm(Builder& b);
 /// FLOPs of the decomposition's operators, bytes of the operator's own operands.
 Cost decomposed_cost(const Problem& problem);
 
+/// Can `from` be broadcast to `onto`, whose shape stays? Extents that are not known yet are taken to fit: they are
+/// checked again when they are bound.
+bool broadcasts_onto(const Shape& from, const Shape& onto);
+
 /// No rank but this one.
 void require_rank(const Infer& i, int input, int rank, std::string_view what);
 

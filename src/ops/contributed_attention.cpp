@@ -45,7 +45,7 @@ void check_mask(const Infer& i, int input, const Scores& s, bool square) {
   } else if (m.size() == 3) {
     fits = same(m[0], s.batch) && same(m[1], s.queries) && same(m[2], s.keys);
   } else if (m.size() == 4 && square) {
-    fits = same(m[0], s.batch) && m[1].is(1) && same(m[2], m[3]) &&
+    fits = same(m[0], s.batch) && same(m[1], Dim(1)) && same(m[2], m[3]) &&
            (!m[3].known() || !s.keys.known() || m[3].value() >= s.keys.value());
   }
   i.require(fits, [&] {
@@ -180,7 +180,7 @@ void infer(Infer& i) {
   Dim keys = i.dim(kX, 1);
   if (i.has(kPast)) {
     const Shape& past = i.shape(kPast);
-    i.require(past.size() == 5 && past[0].is(2) && same(past[1], i.dim(kX, 0)) &&
+    i.require(past.size() == 5 && same(past[0], Dim(2)) && same(past[1], i.dim(kX, 0)) &&
                   same(past[2], Dim(i.integer("num_heads"))) && same(past[4], depth) && same(depth, value_depth),
               [&] { return fmt::format("past is {}: [2, batch, heads, length, depth]", describe(i, kPast)); });
     keys = keys + past[3];
@@ -239,7 +239,7 @@ Form form_of(const Infer& i) {
   });
   f.batch = q[0], f.queries = q[1];
   if (f.packed_all) {
-    i.require(same(q[2], Dim(heads)) && q[3].is(3) && !i.has(kK) && !i.has(kV), [&] {
+    i.require(same(q[2], Dim(heads)) && same(q[3], Dim(3)) && !i.has(kK) && !i.has(kV), [&] {
       return fmt::format("query is {}: [batch, length, {}, 3, depth] without key and value", describe(i, kQ), heads);
     });
     f.own = q[1], f.depth = f.value_depth = q[4];
@@ -250,9 +250,9 @@ Form form_of(const Infer& i) {
   const Shape& k = i.shape(kK);
   f.packed_pair = k.size() == 5, f.unpacked = k.size() == 4;
   if (f.packed_pair) {
-    i.require(same(k[0], f.batch) && same(k[2], Dim(heads)) && k[3].is(2) && same(k[4], f.depth) && !i.has(kV), [&] {
-      return fmt::format("key is {}: [batch, length, {}, 2, depth] without value", describe(i, kK), heads);
-    });
+    i.require(
+        same(k[0], f.batch) && same(k[2], Dim(heads)) && same(k[3], Dim(2)) && same(k[4], f.depth) && !i.has(kV),
+        [&] { return fmt::format("key is {}: [batch, length, {}, 2, depth] without value", describe(i, kK), heads); });
     f.own = k[1], f.value_depth = f.depth;
     return f;
   }

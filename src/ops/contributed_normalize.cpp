@@ -75,7 +75,8 @@ void decompose_embedding(Builder& b) {
   b.result(
       b.op("LayerNormalization", {sum, b.input(kGamma), b.input(kBeta)}, with({{"epsilon", b.number("epsilon")}})));
   if (b.has(kMask)) {
-    b.result(b.reduce("ReduceSum", b.input(kMask), {1}, false));
+    // In f32, which has a kernel for sums and is exact up to rows of 2^24.
+    b.result(b.cast(b.reduce("ReduceSum", b.cast(b.input(kMask), DType::kF32), {1}, false), DType::kI32));
   } else {
     V none{&b, b.graph().add_constant({}, Tensor::scalar_of(DType::kI32, 0))};
     b.result(b.op("Expand", {none, extent(b, words, 0)}));

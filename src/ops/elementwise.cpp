@@ -1,7 +1,7 @@
 // Elementwise arithmetic: each line is the operator's meaning, its reference, its kernel, its cost and its gradient.
 // Source: the ONNX operator standard, ai.onnx; expressions in the language of Program::parse.
 #include "ops/catalogue.h"
-#include "ops/common.h"
+#include "ops/contributed.h"
 
 namespace ridgeline {
 
@@ -167,12 +167,11 @@ namespace {
 
 // The second operand is broadcast to the first, never the first to the second.
 void infer_onto_first(Infer& i) {
-  const Shape joint = i.broadcast_shape({0, 1});
-  i.require(joint == i.shape(0),
+  i.require(contributed::broadcasts_onto(i.shape(1), i.shape(0)),
             fmt::format("'{}' {} must broadcast to {} of '{}'; allowed: each extent of it 1 or that of '{}'",
                         i.op().inputs[1].name, text(i.shape(1)), text(i.shape(0)), i.op().inputs[0].name,
                         i.op().inputs[0].name));
-  infer_elementwise(i);
+  i.same_as(0, 0);
 }
 
 constexpr OpSchema prelu() {

@@ -265,7 +265,7 @@ void infer_skip_norm(Infer& i) {
   const int last = i.rank(0) - 1;
   for (int p = 2; p < i.op().inputs.size(); ++p)
     if (i.has(p)) check_parameter(i, p, last);
-  i.require(i.broadcast_shape({0, 1}) == i.shape(0),
+  i.require(contributed::broadcasts_onto(i.shape(1), i.shape(0)),
             "skip " + describe(i, 1) + " broadcasts the input " + describe(i, 0) + " up");
   i.same_as(0, 0);
   if (i.wants(2)) i.output(2, DType::kF32, statistics_shape(i, last));

@@ -35,9 +35,10 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-np.float64(x)))
 
 
-def saturated(x, like):
+def saturated(x, like, zero):
+    """As QuantizeLinear: rounded before the zero point is added."""
     bounds = np.iinfo(like)
-    return np.clip(np.rint(x), bounds.min, bounds.max).astype(like)
+    return np.clip(np.rint(x) + zero, bounds.min, bounds.max).astype(like)
 
 
 @known("CON-01", "An activation is part of the operator: what is added is added before it, not after.")
@@ -171,12 +172,12 @@ def _():
         given = {"A": a, "B": b, "p": np.float32(.5), "q": np.float32(.25), "y": make(7), "z": make(3), "w": make(9)}
         # Scales that are powers of two: nothing but the last rounding rounds.
         yield from meant(f"add_{like.__name__}", "Y = ms.QLinearAdd(A, p, y, B, q, z, r, w)", **given,
-                         r=np.float32(.5), Y=saturated((x + y) / .5 + 9, like))
+                         r=np.float32(.5), Y=saturated((x + y) / .5, like, 9))
         yield from meant(f"mul_{like.__name__}", "Y = ms.QLinearMul(A, p, y, B, q, z, r, w)", **given,
-                         r=np.float32(16), Y=saturated(x * y / 16 + 9, like))
+                         r=np.float32(16), Y=saturated(x * y / 16, like, 9))
         yield from meant(f"concat_{like.__name__}", "Y = ms.QLinearConcat(r, w, A, p, y, B, q, z, axis=1)", **given,
-                         r=np.float32(.5), Y=saturated(np.concatenate([x, y], 1) / .5 + 9, like))
-        table = saturated(sigmoid((a.astype(np.float64) - 7) / 16) * 256 + low, like)
+                         r=np.float32(.5), Y=saturated(np.concatenate([x, y], 1) / .5, like, 9))
+        table = saturated(sigmoid((a.astype(np.float64) - 7) / 16) * 256, like, low)
         yield from meant(f"sigmoid_{like.__name__}", "Y = ms.QLinearSigmoid(A, p, y, r, w)", A=a, p=np.float32(1 / 16),
                          y=make(7), r=np.float32(1 / 256), w=make(low), Y=table)
 
