@@ -48,6 +48,8 @@ Tensor filled(const OpSchema& op, const Operand& operand, std::string_view name,
       v = -v;
     if (is_float(t.dtype()))
       store_f64(t.dtype(), t.data(), k, v);
+    else if (op.name == "MaxUnpool")
+      store_i64(t.dtype(), t.data(), k, k);  // places are each one's own: of two at one place the later alone is read
     else
       store_i64(t.dtype(), t.data(), k, t.dtype() == DType::kBool ? negative : 1);
   }

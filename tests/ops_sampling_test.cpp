@@ -46,9 +46,9 @@ TEST(Sampling, GridSampleAtTheEnds) {
   EXPECT_EQ(at(-1, "border", "linear", 0), 1);
   EXPECT_EQ(at(3, "border", "linear"), 4);
   EXPECT_EQ(at(3, "zeros", "linear"), 0);
-  EXPECT_EQ(at(3, "reflection", "linear"), 1);  // six beyond three, back past the other end
-  EXPECT_EQ(at(1.5F, "reflection", "linear", 0), 3);
-  EXPECT_EQ(at(0, "zeros", "nearest"), 3);  // 1.5, to even
+  EXPECT_EQ(at(3, "reflection", "linear"), 1);          // six beyond three, back past the other end
+  EXPECT_EQ(at(1.5F, "reflection", "linear", 0), 3.5);  // at 4.5, one beyond 3.5, which is back at 2.5
+  EXPECT_EQ(at(0, "zeros", "nearest"), 3);              // 1.5, to even
   EXPECT_EQ(at(-1.0F / 3, "zeros", "cubic"), 2);
   const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
   for (const char* mode : {"linear", "nearest", "cubic"}) {

@@ -260,7 +260,8 @@ void reference_max_unpool(Reference& r) {
   }
 }
 
-/// Each element's gradient is read where it was put.
+/// Each element's gradient is read where it was put. Two of one place, as windows that overlap give, are equal; both
+/// read it.
 void gradient_max_unpool(Gradient& g) {
   V dy = g.gradient(), indices = g.input(1);
   const Shape whole = unpooled(g, g.shape(g.input(0)));
@@ -301,15 +302,15 @@ constinit const OpSchema kRoiAlign = {
     .reference = reference_roi_align,
     .no_gradient = "not written yet: each sample's gradient scattered to the four elements around it",
     .samples = {"X=f32[2,3,9,11] rois=f32[5,4] batch_indices=i64[5] output_height=3 output_width=4",
-                "X=f32[1,4,7,7] rois=f32[3,4] batch_indices=i64[3] output_height=2 output_width=2 sampling_ratio=2 "
+                "X=f32[2,4,7,7] rois=f32[3,4] batch_indices=i64[3] output_height=2 output_width=2 sampling_ratio=2 "
                 "spatial_scale=0.5",
                 "X=f32[2,5,8,6] rois=f32[3,4] batch_indices=i64[3] output_height=7 output_width=7 sampling_ratio=3 "
                 "coordinate_transformation_mode=output_half_pixel",
-                "X=f32[1,2,5,5] rois=f32[4,4] batch_indices=i64[4] mode=max sampling_ratio=2 output_height=2",
-                "X=f32[1,2,5,5] rois=f32[4,4] batch_indices=i64[4] mode=max output_width=3 "
+                "X=f32[2,2,5,5] rois=f32[4,4] batch_indices=i64[4] mode=max sampling_ratio=2 output_height=2",
+                "X=f32[2,2,5,5] rois=f32[4,4] batch_indices=i64[4] mode=max output_width=3 "
                 "coordinate_transformation_mode=output_half_pixel",
                 "X=f32[1,2,5,5] rois=f32[0,4] batch_indices=i64[0]",
-                "X=f16[1,2,5,5] rois=f16[2,4] batch_indices=i64[2] output_height=2 output_width=2"},
+                "X=f16[2,2,5,5] rois=f16[2,4] batch_indices=i64[2] output_height=2 output_width=2"},
     .tolerance = Tolerance::reduction(),
 };
 
@@ -333,8 +334,8 @@ constinit const OpSchema kMaxRoiPool = {
     .reference = reference_max_roi_pool,
     .no_gradient = "RoiAlign has taken its place in models that are trained",
     .samples = {"X=f32[2,3,9,11] rois=f32[5,5] pooled_shape=2,3",
-                "X=f32[1,4,7,7] rois=f32[3,5] pooled_shape=3,3 spatial_scale=0.5",
-                "X=f32[1,2,5,5] rois=f32[0,5] pooled_shape=1,1", "X=f16[1,2,5,5] rois=f16[2,5] pooled_shape=6,2"},
+                "X=f32[3,4,7,7] rois=f32[3,5] pooled_shape=3,3 spatial_scale=0.5",
+                "X=f32[1,2,5,5] rois=f32[0,5] pooled_shape=1,1", "X=f16[3,2,5,5] rois=f16[2,5] pooled_shape=6,2"},
 };
 
 constinit const OpSchema kMaxUnpool = {
