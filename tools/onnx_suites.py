@@ -17,6 +17,12 @@ BINARY = ROOT / "build" / "release" / "ridgeline"
 DOCUMENT = ROOT / "docs" / "onnx-suites.md"
 DATA = pathlib.Path("/usr/share/libonnx-testdata/data")
 FOLDERS = ("node", "simple", "pytorch-converted", "pytorch-operator")
+# Cases whose expected values are further from the exact result than the comparison allows ours to be from them.
+EXPLAINED = {
+    "node/test_dft_inverse": "the expected imaginary parts are those of an input that was not yet rounded to f32; of the input that the case has, they are 1.9e-7, "
+                             "as the newest package's copy of the case expects",
+    "newest/test_attention_4d_causal_fp16_expanded": "two of 192 values: the expected ones round exp and its sum to f16 inside of Softmax; the exact value is 0.46919, ours 0.46899, the expected 0.46948",
+}
 NEWEST = "## The newest package's cases\n"
 HEAD = """# ONNX's own cases
 
@@ -43,12 +49,19 @@ def section(folder, name):
     """(text, wrong cases) of a folder of cases."""
     text, wrong = "", []
     results = {passes: run(folder, passes) for passes in ("all", "none")}
+    explained = set()
     for passes, r in results.items():
-        wrong += [f"{name}/{w['case']} (passes {passes}): {w['reason']}" for w in r["wrong"]]
+        for w in r["wrong"]:
+            if f"{name}/{w['case']}" in EXPLAINED:
+                explained.add(w["case"])
+            else:
+                wrong.append(f"{name}/{w['case']} (passes {passes}): {w['reason']}")
     r = results["all"]
     if [c["case"] for c in r["refused"]] != [c["case"] for c in results["none"]["refused"]]:
         wrong.append(f"{name}: passes change what is refused")
     text += f"\n### {name}\n\n{r['cases']} cases: {len(r['passed'])} passed, {len(r['wrong'])} wrong, {len(r['refused'])} refused, {len(r['random'])} random.\n"
+    for case in sorted(explained):
+        text += f"\n{case.removeprefix('test_')} differs: {EXPLAINED[f'{name}/{case}']}.\n"
     by_reason = {}
     for case in r["refused"]:
         by_reason.setdefault(reason_of(case["reason"]), []).append(case["case"].removeprefix("test_"))

@@ -75,6 +75,7 @@ release() {
       step "random problems, seed $seed" build/release/ridgeline check --cases 1500 --seed "$seed"
       step "random convolutions, seed 2$seed" build/release/ridgeline check --family conv --cases 300 --seed "2$seed"
     done
+    step "ONNX's own cases" python3 tools/onnx_suites.py
     step "install and use" tools/check_install.sh
     step "docs up to date" tools/check_docs.sh
   fi
@@ -96,7 +97,6 @@ longer() {
     step "kernels on 64-bit ARM" tools/aarch64.sh --cases 300
     counted "known failures, large" known_failures --large
     counted "known failures, each pass and instruction set" known_failures --sweep
-    step "ONNX node suite" build/release/ridgeline suite /usr/share/libonnx-testdata/data/node
   fi
   # The thread sanitizer needs addresses where its shadow memory expects them.
   built tsan && TSAN_OPTIONS=halt_on_error=1 run_ctest tsan -R "${TSAN_TESTS:-[Tt]hread|[Pp]lan|[Ss]ession|[Pp]ool|Context|^Op}"
