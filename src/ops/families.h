@@ -13,6 +13,7 @@ std::span<const OpSchema* const> einsum_ops();
 std::span<const OpSchema* const> linear_attention_ops();
 std::span<const OpSchema* const> movement_sample_ops();
 std::span<const OpSchema* const> movement_select_ops();
+std::span<const OpSchema* const> ngram_ops();
 std::span<const OpSchema* const> pool_regions_ops();
 std::span<const OpSchema* const> random_ops();
 std::span<const OpSchema* const> reduce_products_ops();
