@@ -75,7 +75,7 @@ std::vector<Tensor> interpret(const Graph& graph, const std::vector<Tensor>& inp
         fail(ErrorCode::kUnsupported, "unsupported: the reference runs graphs before fusion");
       else
         out = run_reference_within(*node.op, node.attributes, in, int(node.outputs.size()), options.threads,
-                            options.in_loop ? LoopLimits::kElements : INT64_MAX);
+                                   options.in_loop ? LoopLimits::kElements : INT64_MAX);
     } catch (const Error& error) {
       fail(error.code(), "node '{}' ({}): {}", node.name, node.op->name, error.what());
     }

@@ -11,8 +11,8 @@
 namespace ridgeline {
 
 /// All attributes of a node. Throws Error with the bare reason: kUnsupported for types that no operator of ours has
-/// (sparse tensors, types), kBadModel for a value that is not of the type it states. Graphs are left out, to be imported
-/// with what they capture, where the operator has subgraphs (`bodies`); else they are unsupported.
+/// (sparse tensors, types), kBadModel for a value that is not of the type it states. Graphs are left out, to be
+/// imported with what they capture, where the operator has subgraphs (`bodies`); else they are unsupported.
 Attributes take_attributes(onnx::NodeProto& node, ExternalData& external, bool bodies);
 
 /// Refuses what the schema does not declare, and values of another type.
