@@ -376,7 +376,7 @@ constinit const OpSchema kContributedAttention = {
                 "unidirectional=1 outputs=2",
                 "input=f32[2,3,8] weights=f32[8,24] mask_index=i32[2,3,3] attention_bias=f32[1,2,3,3] num_heads=2",
                 "input=f32[0,3,8] weights=f32[8,24] num_heads=2", "input=f16[1,3,8] weights=f16[8,24] num_heads=1"},
-    .tolerance = Tolerance::contraction(16),
+    .tolerance = Tolerance::contraction(8),
 };
 
 constinit const OpSchema kMultiHeadAttention = {
@@ -417,7 +417,7 @@ constinit const OpSchema kMultiHeadAttention = {
                 "query=f32[2,3,8] key=f32[2,3,8] value=f32[2,3,8] key_padding_mask=i32{1,3} num_heads=2 outputs=4",
                 "query=f32[0,3,8] key=f32[0,3,8] value=f32[0,3,8] num_heads=2",
                 "query=f16[1,3,8] key=f16[1,3,8] value=f16[1,3,8] num_heads=2"},
-    .tolerance = Tolerance::contraction(16),
+    .tolerance = Tolerance::contraction(8),
 };
 
 std::span<const OpSchema* const> contributed_attention_ops() {

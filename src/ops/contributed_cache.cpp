@@ -362,7 +362,7 @@ constinit const OpSchema kGroupQueryAttention = {
                 "softcap=2.0 outputs=3",
                 "query=f16[1,4,16] key=f16[1,4,8] value=f16[1,4,8] seqlens_k=i32{3} total_sequence_length=i32{4} "
                 "num_heads=2 kv_num_heads=1 outputs=3"},
-    .tolerance = Tolerance::contraction(16),
+    .tolerance = Tolerance::contraction(8),
 };
 
 std::span<const OpSchema* const> contributed_cache_ops() {

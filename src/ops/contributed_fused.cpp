@@ -140,7 +140,7 @@ constinit const OpSchema kFusedConv = {
          "x=f32[1,2,9] w=f32[3,2,3] activation=HardSigmoid activation_alpha=0.3 activation_beta=0.4 dilations=2",
          "x=f32[1,2,5,5] w=f32[2,2,3,3] activation=Clip activation_alpha=-0.5 activation_beta=0.5 auto_pad=SAME_UPPER",
          "x=f32[0,2,5,5] w=f32[2,2,3,3] activation=Tanh", "x=f16[1,2,5,5] w=f16[2,2,3,3] b=f16[2]"},
-    .tolerance = Tolerance::contraction(8),
+    .tolerance = Tolerance::contraction(),
 };
 
 constinit const OpSchema kFusedGemm = {
@@ -174,7 +174,7 @@ constinit const OpSchema kFusedGemm = {
                 "a=f32[1,64] b=f32[33,64] transB=1 activation=Selu activation_alpha=1.5 activation_beta=1.1",
                 "a=f32[0,4] b=f32[4,3] c=f32[3] activation=Sigmoid", "a=f64[5,7] b=f64[7,3] c=f64[] activation=Tanh",
                 "a=f16[9,33] b=f16[33,17]"},
-    .tolerance = Tolerance::contraction(8),
+    .tolerance = Tolerance::contraction(),
 };
 
 constinit const OpSchema kContributedGelu =
@@ -209,7 +209,7 @@ constinit const OpSchema kFastGelu = {
     }},
     .samples = {"x=f32[2,3,65] bias=f32[65]", "x=f32[7]", "x=f32[]", "x=f32[0,3] bias=f32[3]",
                 "x=f16[3,5] bias=f16[5]"},
-    .tolerance = Tolerance::elementwise(8),
+    .tolerance = Tolerance::elementwise(),
 };
 
 std::span<const OpSchema* const> contributed_fused_ops() {

@@ -282,7 +282,7 @@ constinit const OpSchema kMatMulNBits = {
                 "a=f32[5,64] b=u8[8,2,8]! scales=f32[8,2]! K=64 N=8 block_size=32 bits=2",
                 "a=f16[2,32] b=u8[8,2,16]! scales=f16[8,2]! K=32 N=8 block_size=16 bits=8",
                 "a=f32[0,32] b=u8[8,1,16]! scales=f32[8,1]! K=32 N=8 block_size=32"},
-    .tolerance = Tolerance::contraction(8),
+    .tolerance = Tolerance::contraction(),
 };
 
 constinit const OpSchema kGatherBlockQuantized = {

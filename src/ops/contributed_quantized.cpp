@@ -255,7 +255,7 @@ constinit const OpSchema kDynamicQuantizeMatMul = {
     .samples = {"a=f32[7,13] b=i8[13,5] b_scale=f32[] b_zero_point=i8[] bias=f32[5]",
                 "a=f32[2,3,64] b=u8[64,33] b_scale=f32[33] b_zero_point=u8[33]", "a=f32[1,8] b=i8[8,3] b_scale=f32[1]",
                 "a=f32[0,4] b=i8[4,3] b_scale=f32[]"},
-    .tolerance = Tolerance::contraction(8),
+    .tolerance = Tolerance::contraction(),
 };
 
 std::span<const OpSchema* const> contributed_quantized_ops() {

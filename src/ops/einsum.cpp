@@ -463,7 +463,7 @@ constinit const OpSchema kEinsum = {
                 "Inputs=f16[2,4,3] Inputs1=f16[2,3,5] equation=bij,bjk->bik",
                 "Inputs=f32[0,3] Inputs1=f32[3,2] equation=ij,jk->ik",
                 "Inputs=f32[3,0] Inputs1=f32[0,2] equation=ij,jk->ik"},
-    .tolerance = Tolerance::contraction(8),
+    .tolerance = Tolerance::contraction(),
 };
 
 std::span<const OpSchema* const> einsum_ops() {

@@ -239,7 +239,7 @@ constinit const OpSchema kLinearAttention = {
                 "q_num_heads=2 kv_num_heads=2",
                 "query=f16[1,3,16] key=f16[1,3,16] value=f16[1,3,16] past_state=f32[1,2,8,8] update_rule=linear "
                 "q_num_heads=2 kv_num_heads=2 scale=0.5"},
-    .tolerance = Tolerance::contraction(8),
+    .tolerance = Tolerance::contraction(),
 };
 
 constinit const OpSchema kCausalConvWithState = {
@@ -263,7 +263,7 @@ constinit const OpSchema kCausalConvWithState = {
     .samples = {"input=f32[2,4,9] weight=f32[4,1,4] bias=f32[4] past_state=f32[2,4,3] activation=silu",
                 "input=f32[2,3,2] weight=f32[3,1,5]", "input=f32[1,2,6] weight=f32[2,1,1] activation=swish",
                 "input=f16[1,4,1] weight=f16[4,1,4] past_state=f16[1,4,3]"},
-    .tolerance = Tolerance::contraction(8),
+    .tolerance = Tolerance::contraction(),
 };
 
 std::span<const OpSchema* const> linear_attention_ops() {

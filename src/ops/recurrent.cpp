@@ -259,7 +259,7 @@ constexpr OpSchema recurrent(std::string_view name, std::string_view doc) {
   op.cost = recurrent_cost;
   op.reference = recurrent_reference;
   op.no_gradient = kNoGradient;
-  op.tolerance = Tolerance::contraction(16);
+  op.tolerance = Tolerance::contraction();
   return op;
 }
 

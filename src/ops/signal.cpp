@@ -380,7 +380,7 @@ constinit const OpSchema kDft = {
                 "input=f32[4,5,2] axis=i64{-3}", "input=f16[2,16,1]", "input=f32[0,8,1]", "input=f32[3,1,2]",
                 "input=f32[2,6,2] onesided=1 inverse=1 dft_length=i64{13}", "input=f32[1,331,2]",
                 "input=f32[1,1024,2]"},
-    .tolerance = Tolerance::contraction(8),
+    .tolerance = Tolerance::contraction(),
 };
 
 constinit const OpSchema kStft = {
@@ -410,7 +410,7 @@ constinit const OpSchema kStft = {
                 "signal=f64[1,64,1] frame_step=i64{64} window=f64[64] frame_length=i64{64}",
                 "signal=f32[1,33,1] frame_step=i64{3}", "signal=f16[1,50,1] frame_step=i64{10} window=f16[16]",
                 "signal=f32[0,50,1] frame_step=i64{10} window=f32[16]"},
-    .tolerance = Tolerance::contraction(8),
+    .tolerance = Tolerance::contraction(),
 };
 
 constinit const OpSchema kBlackmanWindow =
